@@ -1,0 +1,78 @@
+"""What crosses the boundary into a network: Batch (training), Conditions (what the model may see), Streams, Draws."""
+
+from dataclasses import dataclass, fields, replace
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """What a world model is conditioned on. Nothing in it is noisy.
+
+    Args:
+        action: normalised actions; an invalid entry is zero.
+        action_valid: which entries mean something (absent parts of an action space, padded steps).
+        action_frame: index of the latent frame that each action leads to, as a real number (time / latent frame spacing).
+        state: normalised proprioception at the window's first frame, or None.
+        text: token ids of the tiny byte encoder, 0 = padding, or None.
+        text_features: cached features of a frozen text encoder, or None.
+        view_present: which views exist; an absent view's latents are zero and no query attends to them.
+    """
+
+    action: Float[Tensor, "b k a"]
+    action_valid: Bool[Tensor, "b k a"]
+    action_frame: Float[Tensor, " k"]
+    view_present: Bool[Tensor, "b v"]
+    state: Float[Tensor, "b s"] | None = None
+    state_valid: Bool[Tensor, "b s"] | None = None
+    text: Int[Tensor, "b l"] | None = None
+    text_features: Float[Tensor, "b l e"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """One training batch of windows in latent space.
+
+    Args:
+        clean: normalised latents.
+        observed: latent frames given at inference (frame 0 of a plain clip); they stay clean, with sigma 0.
+        conditions: see Conditions.
+    """
+
+    clean: Float[Tensor, "b v g c h w"]
+    observed: Bool[Tensor, "b g"]
+    conditions: Conditions
+
+    @property
+    def size(self) -> int:
+        return self.clean.shape[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draws:
+    """The random numbers of one training step, a function of (seed, step, position in the global batch) alone.
+
+    Args:
+        uniform: one per clip for the noise level.
+        noise: Gaussian, the shape of the clean latents.
+        action_noise: Gaussian, the shape of the actions (used where actions are denoised).
+        drop: uniform numbers per clip for dropouts and gates, one column each.
+    """
+
+    uniform: Float[Tensor, " b"]
+    noise: Float[Tensor, "b v g c h w"]
+    action_noise: Float[Tensor, "b k a"]
+    drop: Float[Tensor, "b 8"]
+
+
+def map_tensors(value, function):
+    """Apply `function` to every tensor of a (nested) dataclass of tensors: moves, slices, casts."""
+    changes = {}
+    for field in fields(value):
+        item = getattr(value, field.name)
+        if isinstance(item, Tensor):
+            changes[field.name] = function(item)
+        elif hasattr(item, "__dataclass_fields__"):
+            changes[field.name] = map_tensors(item, function)
+    return replace(value, **changes)

@@ -1,0 +1,30 @@
+"""The vocabulary of the package: episodes, clips, layouts, normalisers. NumPy only, never torch.
+
+Axis legend, used in every shape of the package:
+    b batch      v view       f pixel frame   g latent frame   c channel   h row   w column
+    n token      d width      k action step   a action dim     m state step   s state dim   l text token
+Time is in seconds from the start of the episode; video, actions and states may have different rates.
+"""
+
+from simforcing.types.config import from_json, to_json
+from simforcing.types.episodes import Camera, Clip, Episode, EpisodeSet, FrameSource, Rejected, Resize, View
+from simforcing.types.layouts import LAYOUTS, Layout, Part, layout_named
+from simforcing.types.normalisers import Normaliser
+
+__all__ = [
+    "LAYOUTS",
+    "Camera",
+    "Clip",
+    "Episode",
+    "EpisodeSet",
+    "FrameSource",
+    "Layout",
+    "Normaliser",
+    "Part",
+    "Rejected",
+    "Resize",
+    "View",
+    "from_json",
+    "layout_named",
+    "to_json",
+]

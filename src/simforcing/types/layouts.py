@@ -1,0 +1,118 @@
+"""Layouts: what each number of an action or a state means, as declared types.
+
+A layout is a tuple of named parts (side, kind, frame, unit, rotation form, gripper sense, absolute or delta).
+Conversions between layouts live in `conversions`; a layout alone never changes a number.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Side = Literal["single", "left", "right"]
+Kind = Literal["translation", "rotation", "joint", "gripper", "unused"]
+Mode = Literal["absolute", "delta"]
+Frame = Literal["base", "end_effector", "world", "joint"]
+Unit = Literal["m", "rad", "fraction"]
+RotationForm = Literal["euler_xyz", "axis_angle", "quaternion_wxyz", "quaternion_xyzw", "matrix_6d"]
+GripperSense = Literal["open_0_closed_1", "closed_0_open_1", "open_-1_closed_1", "closed_-1_open_1"]
+
+ROTATION_SIZES: dict[RotationForm, int] = {
+    "euler_xyz": 3,
+    "axis_angle": 3,
+    "quaternion_wxyz": 4,
+    "quaternion_xyzw": 4,
+    "matrix_6d": 6,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A run of numbers with one meaning.
+
+    Args:
+        kind: what it moves; `unused` is padding (stored, never read).
+        size: how many numbers.
+        side: which arm.
+        mode: absolute target, or change since the previous step.
+        frame: the frame that translation and rotation are expressed in.
+        unit: unit of the true quantity; a stored number is `scale` times it.
+        rotation: form of a rotation part. `euler_xyz` is extrinsic x, y, z (radians).
+        gripper: sense of a gripper part.
+        low, high: declared range of a stored number; values more than 5 % of the range outside reject the episode.
+        rate_hz: control rate where it differs from the set's own.
+    """
+
+    kind: Kind
+    size: int
+    side: Side = "single"
+    mode: Mode = "absolute"
+    frame: Frame = "base"
+    unit: Unit = "m"
+    scale: float = 1.0
+    rotation: RotationForm | None = None
+    gripper: GripperSense | None = None
+    low: float | None = None
+    high: float | None = None
+    rate_hz: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"part {self.kind}: size {self.size} must be at least 1")
+        if (self.kind == "rotation") != (self.rotation is not None):
+            raise ValueError(f"part {self.kind}: rotation form {self.rotation!r}; exactly the rotation parts have one")
+        if self.rotation is not None and self.size != ROTATION_SIZES[self.rotation]:
+            raise ValueError(f"rotation form {self.rotation} has {ROTATION_SIZES[self.rotation]} numbers, not {self.size}")
+        if (self.kind == "gripper") != (self.gripper is not None):
+            raise ValueError(f"part {self.kind}: gripper sense {self.gripper!r}; exactly the gripper parts have one")
+        if self.scale == 0:
+            raise ValueError(f"part {self.kind}: scale must not be 0")
+
+    @property
+    def name(self) -> str:
+        """Field name, unique within a layout: `left_joint`, `translation`."""
+        return self.kind if self.side == "single" else f"{self.side}_{self.kind}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """An ordered tuple of parts, with the name under which a data set declares it."""
+
+    name: str
+    parts: tuple[Part, ...]
+
+    def __post_init__(self) -> None:
+        names = [part.name for part in self.parts if part.kind != "unused"]
+        if len(set(names)) != len(names):
+            raise ValueError(f"layout {self.name}: part names repeat: {', '.join(names)}")
+
+    @property
+    def dim(self) -> int:
+        """How many numbers one step has."""
+        return sum(part.size for part in self.parts)
+
+    @property
+    def slices(self) -> dict[str, slice]:
+        """Part name -> its columns (unused parts left out)."""
+        out: dict[str, slice] = {}
+        start = 0
+        for part in self.parts:
+            if part.kind != "unused":
+                out[part.name] = slice(start, start + part.size)
+            start += part.size
+        return out
+
+    def part(self, name: str) -> Part:
+        """The part of that name; ValueError lists the choices."""
+        for part in self.parts:
+            if part.name == name and part.kind != "unused":
+                return part
+        raise ValueError(f"layout {self.name}: no part {name!r}; parts: {', '.join(self.slices)}")
+
+
+LAYOUTS: dict[str, Layout] = {}
+
+
+def layout_named(name: str) -> Layout:
+    """A registered layout; ValueError lists the choices."""
+    if name not in LAYOUTS:
+        raise ValueError(f"unknown layout {name!r}; choices: {', '.join(sorted(LAYOUTS))}")
+    return LAYOUTS[name]
