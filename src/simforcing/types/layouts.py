@@ -37,6 +37,7 @@ class Part:
         unit: unit of the true quantity; a stored number is `scale` times it.
         rotation: form of a rotation part. `euler_xyz` is extrinsic x, y, z (radians).
         gripper: sense of a gripper part.
+        discrete: a gripper that is commanded to one of its two ends only; conversions threshold at half open.
         low, high: declared range of a stored number; values more than 5 % of the range outside reject the episode.
         rate_hz: control rate where it differs from the set's own.
     """
@@ -50,6 +51,7 @@ class Part:
     scale: float = 1.0
     rotation: RotationForm | None = None
     gripper: GripperSense | None = None
+    discrete: bool = False
     low: float | None = None
     high: float | None = None
     rate_hz: float | None = None
@@ -60,11 +62,15 @@ class Part:
         if (self.kind == "rotation") != (self.rotation is not None):
             raise ValueError(f"part {self.kind}: rotation form {self.rotation!r}; exactly the rotation parts have one")
         if self.rotation is not None and self.size != ROTATION_SIZES[self.rotation]:
-            raise ValueError(f"rotation form {self.rotation} has {ROTATION_SIZES[self.rotation]} numbers, not {self.size}")
+            raise ValueError(
+                f"rotation form {self.rotation} has {ROTATION_SIZES[self.rotation]} numbers, not {self.size}"
+            )
         if (self.kind == "gripper") != (self.gripper is not None):
             raise ValueError(f"part {self.kind}: gripper sense {self.gripper!r}; exactly the gripper parts have one")
         if self.scale == 0:
             raise ValueError(f"part {self.kind}: scale must not be 0")
+        if self.discrete and self.kind != "gripper":
+            raise ValueError(f"part {self.kind}: only a gripper part can be discrete")
 
     @property
     def name(self) -> str:
@@ -108,7 +114,84 @@ class Layout:
         raise ValueError(f"layout {self.name}: no part {name!r}; parts: {', '.join(self.slices)}")
 
 
-LAYOUTS: dict[str, Layout] = {}
+def _translation(limit: float, *, size: int = 3, mode: Mode = "absolute", scale: float = 1.0) -> Part:
+    return Part(kind="translation", size=size, mode=mode, unit="m", scale=scale, low=-limit * scale, high=limit * scale)
+
+
+def _rotation(limit: float, form: RotationForm, *, mode: Mode = "absolute", scale: float = 1.0) -> Part:
+    return Part(
+        kind="rotation",
+        size=ROTATION_SIZES[form],
+        mode=mode,
+        unit="rad",
+        rotation=form,
+        scale=scale,
+        low=-limit * scale,
+        high=limit * scale,
+    )
+
+
+def _gripper(sense: GripperSense, *, side: Side = "single", discrete: bool = False) -> Part:
+    low = -1.0 if "-1" in sense else 0.0
+    return Part(kind="gripper", size=1, side=side, unit="fraction", gripper=sense, discrete=discrete, low=low, high=1.0)
+
+
+def _joint(size: int, limit: float, *, side: Side = "single") -> Part:
+    return Part(kind="joint", size=size, side=side, frame="joint", unit="rad", low=-limit, high=limit)
+
+
+def _unused(size: int) -> Part:
+    return Part(kind="unused", size=size, unit="fraction")
+
+
+PI = 3.141592653589793
+# Reach of the arms named below, from their bases: WidowX 250s 0.65 m, Panda 0.86 m on a 0.33 m shoulder; rounded up.
+WIDOWX_REACH_M = 1.0
+PANDA_REACH_M = 1.25
+# One 5 Hz step of BridgeData is clipped by its controller at 0.05 m and 0.25 rad; stored values exceed that slightly.
+BRIDGE_STEP_M = 0.1
+BRIDGE_STEP_RAD = 0.5
+
+
+def _registry() -> dict[str, Layout]:
+    open_up: GripperSense = "closed_0_open_1"
+    pose = (_translation(WIDOWX_REACH_M), _rotation(PI, "euler_xyz"))
+    step = (_translation(BRIDGE_STEP_M, mode="delta"), _rotation(BRIDGE_STEP_RAD, "euler_xyz", mode="delta"))
+    named: dict[str, tuple[Part, ...]] = {
+        "bridge": (*step, _gripper(open_up)),
+        "bridge_state": (*pose, _gripper(open_up)),
+        "bridge_lerobot_state": (*pose, _unused(1), _gripper(open_up)),
+        "bridge_delta_axis_angle": (
+            step[0],
+            _rotation(BRIDGE_STEP_RAD, "axis_angle", mode="delta"),
+            _gripper("closed_-1_open_1", discrete=True),
+        ),
+        "bridge_scaled": (
+            _translation(0.05, mode="delta", scale=35.0),
+            _rotation(0.25, "euler_xyz", mode="delta", scale=5.6),
+            _gripper("open_-1_closed_1"),
+            _unused(3),
+        ),
+        "tabletop": (*pose, _gripper(open_up)),
+        "droid": (_translation(PANDA_REACH_M), _rotation(PI, "euler_xyz"), _gripper("open_0_closed_1")),
+        "droid_joint": (_joint(7, 3.8), _gripper("open_0_closed_1")),
+        "language_table": (_translation(0.1, size=2, mode="delta"),),
+        "libero": (
+            _translation(0.05, mode="delta", scale=20.0),
+            _rotation(0.5, "axis_angle", mode="delta", scale=2.0),
+            _gripper("open_-1_closed_1", discrete=True),
+        ),
+        "aloha": (
+            _joint(6, PI, side="left"),
+            _gripper(open_up, side="left"),
+            _joint(6, PI, side="right"),
+            _gripper(open_up, side="right"),
+        ),
+    }
+    return {name: Layout(name=name, parts=parts) for name, parts in named.items()}
+
+
+LAYOUTS: dict[str, Layout] = _registry()
 
 
 def layout_named(name: str) -> Layout:
