@@ -1,0 +1,401 @@
+"""Frame sources that decode only what is read (mp4 by seeking, JPEG strings, arrays), and an atomic mp4 writer.
+
+Frames are chosen by presentation time stamp, never by counting from the header's rate, so files with B-frames, one
+keyframe or a wrong header rate read exactly. Resizing and time belong to `windows`.
+"""
+
+import io
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import av
+import numpy as np
+from av.container import InputContainer
+from jaxtyping import Int, UInt8
+from PIL import Image
+
+Codec = Literal["h264", "av1"]
+ENCODERS: dict[str, str] = {"h264": "libx264", "av1": "libsvtav1"}
+DEFAULT_CRF: dict[str, int] = {"h264": 18, "av1": 24}
+# What libav and its wrapper raise on bytes that are not the video they claim to be.
+DAMAGED = (av.FFmpegError, OSError, EOFError, ValueError, OverflowError, MemoryError, IndexError)
+STRICT = {"err_detect": "explode"}  # damage is an error, never concealed with grey blocks
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoHeader:
+    """What a file says about itself. `fps` is only a claim: the data set's own description overrides it. 0 where absent."""
+
+    num_frames: int
+    fps: float
+    height: int
+    width: int
+    codec: str
+    pixel_format: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameIndex:
+    """Presentation times of all frames and of the keyframes, sorted, in units of `time_base` seconds."""
+
+    pts: Int[np.ndarray, " f"]
+    key_pts: Int[np.ndarray, " k"]
+    time_base: Fraction
+    header: VideoHeader
+
+
+def probe(path: str | Path) -> VideoHeader:
+    """Header and true number of frames, without decoding. ValueError names the file where it is missing or damaged."""
+    return _frame_index(str(path)).header
+
+
+class VideoFrames:
+    """Frames of an mp4, H.264 or AV1, decoded from the nearest keyframe before the ones that are read.
+
+    The file is opened at each read, so that a source can be pickled and shared by worker processes.
+
+    Args:
+        path: the file.
+        start_frame: first frame of this source (several episodes may share a file).
+        num_frames: how many frames belong to it; None: all that follow.
+        start_s: the same start as a time in the file, rounded to the nearest frame; wins over `start_frame`.
+    """
+
+    def __init__(
+        self, path: str | Path, start_frame: int = 0, num_frames: int | None = None, *, start_s: float | None = None
+    ) -> None:
+        self.path = str(path)
+        self._start_frame = start_frame
+        self._num_frames = num_frames
+        self._start_s = start_s
+
+    def __repr__(self) -> str:
+        return f"VideoFrames({self.path!r}, start_frame={self._start_frame}, num_frames={self._num_frames})"
+
+    @property
+    def num_frames(self) -> int:
+        """Frames of this source: as declared, or all that the file holds from its start."""
+        return self.num_stored if self._num_frames is None else self._num_frames
+
+    @property
+    def num_stored(self) -> int:
+        """Frames that the file really holds from this source's start on; opens the file (no decoding)."""
+        return max(len(_frame_index(self.path).pts) - self.start_frame, 0)
+
+    @property
+    def start_frame(self) -> int:
+        """Index in the file of this source's first frame."""
+        if self._start_s is None:
+            return self._start_frame
+        index = _frame_index(self.path)
+        times_s = index.pts * float(index.time_base)
+        spacing_s = (times_s[-1] - times_s[0]) / max(len(times_s) - 1, 1)
+        return int(np.searchsorted(times_s, self._start_s - spacing_s / 2))
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Stored (height, width) in pixels."""
+        header = _frame_index(self.path).header
+        return header.height, header.width
+
+    def read(self, start: int, stop: int) -> UInt8[np.ndarray, "f h w 3"]:
+        """Frames start..stop-1. ValueError names the file and the frame that is missing or damaged."""
+        _check_range(self.path, start, stop, self.num_frames)
+        if start == stop:
+            return np.zeros((0, *self.size, 3), np.uint8)
+        index = _frame_index(self.path)
+        first = self.start_frame + start
+        last = self.start_frame + stop
+        if last > len(index.pts):
+            raise ValueError(f"{self.path}: frame {last - 1} is missing: the file holds {len(index.pts)} frames")
+        return _decode(self.path, index, first, last)
+
+
+class JpegFrames:
+    """Frames kept as JPEG (or PNG) strings. `name` says in messages where they came from."""
+
+    def __init__(self, images: Sequence[bytes], name: str = "JPEG frames") -> None:
+        self._images = list(images)
+        self._name = name
+
+    @property
+    def num_frames(self) -> int:
+        return len(self._images)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Stored (height, width) of the first frame."""
+        if not self._images:
+            raise ValueError(f"{self._name}: no frames, expected at least one")
+        with self._opened(0) as image:
+            return image.height, image.width
+
+    def read(self, start: int, stop: int) -> UInt8[np.ndarray, "f h w 3"]:
+        """Frames start..stop-1. ValueError names the frame that is damaged or of another size."""
+        _check_range(self._name, start, stop, self.num_frames)
+        height, width = self.size
+        frames = np.empty((stop - start, height, width, 3), np.uint8)
+        for i in range(start, stop):
+            with self._opened(i) as image:
+                if (image.height, image.width) != (height, width):
+                    raise ValueError(
+                        f"{self._name}: frame {i} is {image.height}x{image.width}, frame 0 is {height}x{width}"
+                    )
+                frames[i - start] = np.asarray(image.convert("RGB"))
+        return frames
+
+    @contextmanager
+    def _opened(self, i: int) -> Iterator[Image.Image]:
+        try:
+            with Image.open(io.BytesIO(self._images[i])) as image:
+                image.load()
+                loaded = image
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise ValueError(f"{self._name}: frame {i} is not a readable image ({_one_line(error)})") from error
+        yield loaded
+
+
+class ArrayFrames:
+    """Frames in memory."""
+
+    def __init__(self, frames: UInt8[np.ndarray, "f h w 3"], name: str = "array") -> None:
+        self._frames = frames
+        self._name = name
+
+    @property
+    def num_frames(self) -> int:
+        return len(self._frames)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Stored (height, width) in pixels."""
+        return self._frames.shape[1], self._frames.shape[2]
+
+    def read(self, start: int, stop: int) -> UInt8[np.ndarray, "f h w 3"]:
+        """Frames start..stop-1."""
+        _check_range(self._name, start, stop, self.num_frames)
+        return self._frames[start:stop]
+
+
+class VideoWriter:
+    """Encodes frames as they come into one mp4, on one thread, so that the same frames give the same bytes.
+
+    Writes in place: `write_video` and `LeRobotWriter` put a temporary name around it. Use as a context manager.
+
+    Args:
+        path: the file to create.
+        fps: frame rate in Hz, written to the header.
+        size: (height, width) in pixels, both even.
+        codec: h264 | av1.
+        keyframe_every: distance of keyframes in frames; 2 makes any window cheap to read.
+        crf: quality, lower is better; None: the codec's default here.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        fps: float,
+        size: tuple[int, int],
+        *,
+        codec: Codec = "h264",
+        keyframe_every: int = 2,
+        crf: int | None = None,
+    ) -> None:
+        height, width = size
+        if codec not in ENCODERS:
+            raise ValueError(f"unknown codec {codec!r}; choices: {', '.join(ENCODERS)}")
+        if height % 2 or width % 2 or height < 2 or width < 2:
+            raise ValueError(f"{path}: a video of {height}x{width} pixels cannot be written, both sides must be even")
+        if not fps > 0:
+            raise ValueError(f"{path}: fps {fps} must be above 0")
+        self.path, self.size, self.num_frames = str(path), size, 0
+        crf = DEFAULT_CRF[codec] if crf is None else crf
+        if codec == "av1":
+            os.environ.setdefault("SVT_LOG", "1")  # the encoder greets on stderr otherwise
+            options = {"crf": str(crf), "preset": "8", "svtav1-params": f"lp=1:keyint={keyframe_every}"}
+        else:
+            options = {"crf": str(crf), "preset": "medium", "bf": "0", "sc_threshold": "0"}
+        # The open Python file makes write errors (a full disk) surface as the OSError they are.
+        self._file = open(self.path, "wb")  # noqa: SIM115 - closed in close() or abort()
+        self._container = av.open(self._file, "w", format="mp4", options={"fflags": "+bitexact"})
+        rate = Fraction(fps).limit_denominator(10_000)
+        self._stream = self._container.add_stream(ENCODERS[codec], rate=rate, options=options)
+        self._stream.height, self._stream.width, self._stream.pix_fmt = height, width, "yuv420p"
+        self._stream.gop_size = keyframe_every
+        self._stream.codec_context.thread_count = 1
+        self._stream.codec_context.time_base = 1 / rate
+
+    def write(self, frames: UInt8[np.ndarray, "f h w 3"]) -> None:
+        """Append frames. ValueError where their size is not the file's; OSError where the disk is full."""
+        if frames.shape[1:3] != self.size:
+            raise ValueError(f"{self.path}: frames of {frames.shape[1:3]} pixels, expected {self.size}")
+        for image in frames:
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image), format="rgb24")
+            frame.pts = self.num_frames
+            frame.time_base = self._stream.codec_context.time_base
+            self._container.mux(self._stream.encode(frame))
+            self.num_frames += 1
+
+    def close(self) -> None:
+        """Finish the file; OSError where the disk is full."""
+        try:
+            self._container.mux(self._stream.encode(None))
+            self._container.close()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        finally:
+            self._file.close()
+
+    def abort(self) -> None:
+        """Close without finishing; the file is unusable and should be removed."""
+        with suppress(*DAMAGED):
+            self._container.close()
+        with suppress(OSError):
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+def write_video(
+    path: str | Path,
+    frames: UInt8[np.ndarray, "f h w 3"],
+    fps: float,
+    *,
+    codec: Codec = "h264",
+    keyframe_every: int = 2,
+    crf: int | None = None,
+) -> None:
+    """Write an mp4 under a temporary name and rename it when complete; `path` is never half a file.
+
+    Raises ValueError for no frames, odd sizes or an unknown codec, and OSError in one line on a full disk.
+    """
+    if len(frames) == 0:
+        raise ValueError(f"{path}: no frames to write, expected at least one")
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    size = (frames.shape[1], frames.shape[2])
+    try:
+        with VideoWriter(partial, fps, size, codec=codec, keyframe_every=keyframe_every, crf=crf) as writer:
+            writer.write(frames)
+        os.replace(partial, path)
+    except OSError as error:
+        raise OSError(error.errno, f"{path}: cannot write the video ({error.strerror or _one_line(error)})") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _check_range(name: str, start: int, stop: int, num_frames: int) -> None:
+    if not 0 <= start <= stop <= num_frames:
+        raise ValueError(f"{name}: frames {start}..{stop - 1} asked for, expected a range within 0..{num_frames - 1}")
+
+
+@contextmanager
+def _opened(path: str, doing: str) -> Iterator[InputContainer]:
+    """The open file; whatever libav raises inside becomes one ValueError line."""
+    if not os.path.isfile(path):
+        raise ValueError(f"{path}: no such video file")
+    try:
+        with av.open(path, options=STRICT, metadata_errors="replace") as container:
+            if not container.streams.video:
+                raise ValueError("it has no video stream")
+            context = container.streams.video[0].codec_context
+            context.thread_count = 1
+            context.options = STRICT
+            yield container
+    except DAMAGED as error:
+        if isinstance(error, ValueError) and str(error).startswith(path):
+            raise
+        reason = getattr(error, "strerror", None) or _one_line(error)
+        raise ValueError(f"{path}: damaged or not a video, {doing} failed ({reason})") from error
+
+
+def _frame_index(path: str) -> FrameIndex:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise ValueError(f"{path}: no such video file") from error
+    return _cached_frame_index(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=1024)
+def _cached_frame_index(path: str, mtime_ns: int, num_bytes: int) -> FrameIndex:
+    """Read the packets' time stamps (no decoding); cached until the file changes."""
+    with _opened(path, f"reading the frame index ({num_bytes} bytes)") as container:
+        stream = container.streams.video[0]
+        times = [
+            (packet.pts, packet.is_keyframe)
+            for packet in container.demux(stream)
+            if packet.size and packet.pts is not None and not packet.is_discard
+        ]
+        pts = np.array([time for time, _ in times], np.int64)
+        key_pts = np.array([time for time, is_key in times if is_key], np.int64)
+        if len(pts) == 0 or len(key_pts) == 0:
+            raise ValueError("no frames")
+        rate, context = stream.average_rate or stream.base_rate, stream.codec_context
+        header = VideoHeader(
+            num_frames=len(pts),
+            fps=float(rate) if rate else 0.0,
+            height=context.height,
+            width=context.width,
+            codec={"libdav1d": "av1"}.get(context.name, context.name),
+            pixel_format=context.pix_fmt or "unknown",
+        )
+        if header.height < 1 or header.width < 1 or stream.time_base is None:
+            raise ValueError(f"{header.height}x{header.width} pixels")
+        if len(np.unique(pts)) != len(pts):
+            raise ValueError("two frames have the same time stamp")
+        return FrameIndex(pts=np.sort(pts), key_pts=np.sort(key_pts), time_base=stream.time_base, header=header)
+
+
+def _decode(path: str, index: FrameIndex, first: int, last: int) -> UInt8[np.ndarray, "f h w 3"]:
+    """Frames first..last-1 of the file, from the nearest keyframe before; from the beginning if the seek overshot."""
+    before = index.key_pts[index.key_pts <= index.pts[first]]
+    frames, missing = _decode_from(path, index, int(before[-1]) if len(before) else None, (first, last))
+    if missing and len(before):
+        frames, missing = _decode_from(path, index, None, (first, last))
+    if missing:
+        raise ValueError(f"{path}: frame {missing[0]} cannot be decoded; expected {len(index.pts)} readable frames")
+    return frames
+
+
+def _decode_from(
+    path: str, index: FrameIndex, key_pts: int | None, window: tuple[int, int]
+) -> tuple[UInt8[np.ndarray, "f h w 3"], list[int]]:
+    """Decode from a keyframe (None: the beginning) on; also returns which frames of the window did not come."""
+    first, last = window
+    height, width = index.header.height, index.header.width
+    row_of = {int(pts): row for row, pts in enumerate(index.pts[first:last])}
+    frames = np.empty((last - first, height, width, 3), np.uint8)
+    with _opened(path, f"decoding frames {first}..{last - 1}") as container:
+        stream = container.streams.video[0]
+        if key_pts is not None:
+            container.seek(key_pts, stream=stream, backward=True)
+        for frame in container.decode(stream):
+            row = row_of.pop(frame.pts, None) if frame.pts is not None else None
+            if row is not None:
+                if (frame.height, frame.width) != (height, width) or frame.is_corrupt:
+                    raise ValueError(f"{path}: frame {first + row} is damaged, expected {height}x{width} pixels")
+                frames[row] = frame.to_ndarray(format="rgb24")
+            if not row_of:
+                break
+    return frames, sorted(first + row for row in row_of.values())
