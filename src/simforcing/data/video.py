@@ -18,6 +18,8 @@ from typing import Literal, Self
 import av
 import numpy as np
 from av.container import InputContainer
+from av.error import FFmpegError
+from av.video.stream import VideoStream
 from jaxtyping import Int, UInt8
 from PIL import Image
 
@@ -25,13 +27,13 @@ Codec = Literal["h264", "av1"]
 ENCODERS: dict[str, str] = {"h264": "libx264", "av1": "libsvtav1"}
 DEFAULT_CRF: dict[str, int] = {"h264": 18, "av1": 24}
 # What libav and its wrapper raise on bytes that are not the video they claim to be.
-DAMAGED = (av.FFmpegError, OSError, EOFError, ValueError, OverflowError, MemoryError, IndexError)
+DAMAGED = (FFmpegError, OSError, EOFError, ValueError, OverflowError, MemoryError, IndexError)
 STRICT = {"err_detect": "explode"}  # damage is an error, never concealed with grey blocks
 
 
 @dataclass(frozen=True, kw_only=True)
 class VideoHeader:
-    """What a file says about itself. `fps` is only a claim: the data set's own description overrides it. 0 where absent."""
+    """What a file says about itself. `fps` is only a claim: the data set's own description overrides it (0: absent)."""
 
     num_frames: int
     fps: float
@@ -226,7 +228,9 @@ class VideoWriter:
         self._file = open(self.path, "wb")  # noqa: SIM115 - closed in close() or abort()
         self._container = av.open(self._file, "w", format="mp4", options={"fflags": "+bitexact"})
         rate = Fraction(fps).limit_denominator(10_000)
-        self._stream = self._container.add_stream(ENCODERS[codec], rate=rate, options=options)
+        stream = self._container.add_stream(ENCODERS[codec], rate=rate, options=options)
+        assert isinstance(stream, VideoStream)
+        self._stream = stream
         self._stream.height, self._stream.width, self._stream.pix_fmt = height, width, "yuv420p"
         self._stream.gop_size = keyframe_every
         self._stream.codec_context.thread_count = 1
