@@ -1,0 +1,1 @@
+"""Networks and the checkpoints that hold them."""

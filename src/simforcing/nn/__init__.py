@@ -1,0 +1,1 @@
+"""Blocks that two or more models use, and the tensors and Protocols they exchange."""

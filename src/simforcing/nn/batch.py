@@ -13,7 +13,7 @@ class Conditions:
     Args:
         action: normalised actions; an invalid entry is zero.
         action_valid: which entries mean something (absent parts of an action space, padded steps).
-        action_frame: index of the latent frame that each action leads to, as a real number (time / latent frame spacing).
+        action_frame: latent frame that each action leads to, as a real number (time / latent frame spacing); one grid a batch.
         state: normalised proprioception at the window's first frame, or None.
         text: token ids of the tiny byte encoder, 0 = padding, or None.
         text_features: cached features of a frozen text encoder, or None.
@@ -22,7 +22,7 @@ class Conditions:
 
     action: Float[Tensor, "b k a"]
     action_valid: Bool[Tensor, "b k a"]
-    action_frame: Float[Tensor, " k"]
+    action_frame: tuple[float, ...]
     view_present: Bool[Tensor, "b v"]
     state: Float[Tensor, "b s"] | None = None
     state_valid: Bool[Tensor, "b s"] | None = None
@@ -76,3 +76,11 @@ def map_tensors(value, function):
         elif hasattr(item, "__dataclass_fields__"):
             changes[field.name] = map_tensors(item, function)
     return replace(value, **changes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Streams:
+    """What may be denoised, together: video latents and actions. As noise levels: one per latent frame, one per action set."""
+
+    video: Float[Tensor, "..."] | None = None
+    action: Float[Tensor, "..."] | None = None

@@ -1,0 +1,196 @@
+"""The action-conditioned world model: patches, actions, text and state into a mixture, velocities out (method.md section 3).
+
+Experts, mask, sigma policy and what is denoised are independent: the first expert reads video, an optional second one
+actions; the mask is named; noise levels come with the call; `denoises` says which streams have a head.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from simforcing.flow.path import per_frame, velocity_from_clean
+from simforcing.models.expert import ExpertConfig, Head
+from simforcing.models.mixture import Mixture, Stream
+from simforcing.models.text import ByteEncoderConfig
+from simforcing.nn.attention import BlockMask, build_mask
+from simforcing.nn.batch import Conditions, Streams
+from simforcing.nn.rope import one_axis, three_axes
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldModelConfig:
+    """Everything that fixes the network's tensors and arithmetic.
+
+    Args:
+        video, action: the experts; without an action expert this is the Wan network.
+        channels: latent channels.
+        patch: rows and columns of latents per token.
+        action_dim, state_dim: widths of actions and proprioception; state_dim 0 = no state token.
+        text: byte encoder of small models; None where text features are given.
+        mask: full | world_model | causal.
+        action_positions: `index` (0..k-1 on one axis) or `aligned` (on the video's time axis, at the grid's centre).
+        predicts: what the head means: the velocity, or the clean latents (from which the velocity is derived).
+        head: `plain`, or `first_frame`: z_hat = (1 + gate) z_0 + F, where frame 0 is given.
+        denoises: streams with a head.
+    """
+
+    video: ExpertConfig
+    action: ExpertConfig | None = None
+    channels: int
+    patch: int = 2
+    action_dim: int = 0
+    state_dim: int = 0
+    text: ByteEncoderConfig | None = None
+    mask: Literal["full", "world_model", "causal"] = "world_model"
+    action_positions: Literal["index", "aligned"] = "index"
+    predicts: Literal["velocity", "clean"] = "velocity"
+    head: Literal["plain", "first_frame"] = "plain"
+    denoises: tuple[Literal["video", "action"], ...] = ("video",)
+
+    def __post_init__(self) -> None:
+        if self.head == "first_frame" and self.predicts != "clean":
+            raise ValueError("head 'first_frame' predicts clean latents; set predicts='clean' or head='plain'")
+        if (self.action is not None) != (self.action_dim > 0):
+            raise ValueError(f"action_dim is {self.action_dim} with action expert {self.action}; give both or neither")
+        if "action" in self.denoises and self.action is None:
+            raise ValueError("denoises 'action' needs an action expert")
+
+    def build(self) -> "WorldModel":
+        return WorldModel(self)
+
+
+class WorldModel(nn.Module):
+    """Velocities of noisy latents (and actions), given per-frame noise levels and conditions."""
+
+    def __init__(self, config: WorldModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        video, action = config.video, config.action
+        per_patch = config.channels * config.patch**2
+        # token order: actions first, so that most key sets of a mask are plain slices
+        self.mixture = Mixture({"action": action, "video": video} if action else {"video": video})
+        self.video_in = nn.Linear(per_patch, video.width)
+        self.video_head = Head(video.width, per_patch * (2 if config.head == "first_frame" else 1))
+        if config.text is not None:
+            self.text_encoder = config.text.build()
+        if config.state_dim:
+            self.state_in = nn.Linear(config.state_dim, video.text_width)
+        if action is not None:
+            self.action_in = nn.Linear(config.action_dim, action.width)
+            if "action" in config.denoises:
+                self.action_head = Head(action.width, config.action_dim)
+
+    def forward(self, noisy: Streams, sigma: Streams, conditions: Conditions) -> Streams:
+        """Velocities of the streams in `denoises`.
+
+        Args:
+            noisy: video latents "b v g c h w"; actions "b k a" where they are denoised (else the conditions' own are read).
+            sigma: "b g" for video, 0 where a latent frame is given; "b 1" for actions (default 0).
+            conditions: see Conditions.
+
+        Raises:
+            ValueError: latents that the patch does not divide, or widths that are not the configured ones.
+        """
+        z = noisy.video
+        assert z is not None
+        assert sigma.video is not None
+        self._check(z, conditions)
+        text = self.text_tokens(conditions)
+        streams: dict[str, Stream] = {}
+        if self.config.action is not None:
+            action = conditions.action if noisy.action is None else noisy.action
+            streams["action"] = self._action_stream(action, sigma.action, conditions, text, z)
+        streams["video"] = self._video_stream(z, sigma.video, text)
+        mask = self.mask(z, conditions)
+        outputs = self.mixture(streams, mask, _token_presence(conditions, mask, z.shape[1]))
+        video = self._video_velocity(z, sigma.video, self.video_head(*outputs["video"]))
+        action_velocity = self.action_head(*outputs["action"]) if "action" in self.config.denoises else None
+        return Streams(video=video, action=action_velocity)
+
+    def mask(self, z: Float[Tensor, "b v g c h w"], conditions: Conditions) -> BlockMask:
+        """The configured mask for these latents and actions."""
+        _, v, g, _, h, w = z.shape
+        frames = tuple(math.ceil(f) for f in conditions.action_frame) if self.config.action is not None else ()
+        return build_mask(self.config.mask, g, v * (h // self.config.patch) * (w // self.config.patch), frames)
+
+    def text_tokens(self, conditions: Conditions) -> Float[Tensor, "b l e"]:
+        """Text, with the state as one token at its end."""
+        if conditions.text_features is not None:
+            tokens = conditions.text_features
+        elif self.config.text is not None and conditions.text is not None:
+            tokens = self.text_encoder(conditions.text)
+        else:
+            raise ValueError(
+                "conditions hold no text: give text (byte ids) to a model with a byte encoder, else features"
+            )
+        if not self.config.state_dim:
+            return tokens
+        if conditions.state is None:
+            raise ValueError(f"this model reads a state of {self.config.state_dim} numbers; the conditions hold none")
+        return torch.cat([tokens, self.state_in(conditions.state)[:, None]], dim=1)
+
+    def _video_stream(self, z: Tensor, sigma: Tensor, text: Tensor) -> Stream:
+        p = self.config.patch
+        tokens = rearrange(z, "b v g c (h p) (w q) -> b (g v h w) (c p q)", p=p, q=p)
+        _, v, g, _, h, w = z.shape
+        rows, columns = h // p, w // p
+        index = torch.arange(g * v * rows * columns, device=z.device)
+        view, row, column = index // (rows * columns) % v, index // columns % rows, index % columns
+        angles = three_axes(
+            index // (v * rows * columns), row, view * columns + column, self.config.video.head_width
+        )
+        return Stream(tokens=self.video_in(tokens), sigma=sigma, angles=angles, text=text)
+
+    def _action_stream(
+        self, action: Tensor, sigma: Tensor | None, conditions: Conditions, text: Tensor, z: Tensor
+    ) -> Stream:
+        head_width, k = self.config.video.head_width, action.shape[1]
+        if self.config.action_positions == "index":
+            angles = one_axis(torch.arange(k, device=z.device), head_width)
+        else:
+            middle = torch.ones(k, device=z.device)
+            rows, columns = (side // self.config.patch for side in z.shape[-2:])
+            centre = ((rows - 1) / 2 * middle, (columns - 1) / 2 * middle)
+            angles = three_axes(torch.tensor(conditions.action_frame, device=z.device), *centre, head_width)
+        tokens = self.action_in(action * conditions.action_valid)
+        level = action.new_zeros(action.shape[0], 1) if sigma is None else sigma
+        return Stream(tokens=tokens, sigma=level, angles=angles, text=text)
+
+    def _video_velocity(self, z: Tensor, sigma: Tensor, out: Tensor) -> Float[Tensor, "b v g c h w"]:
+        _, v, g, _, h, w = z.shape
+        p, head = self.config.patch, self.config.head
+        shape = {"v": v, "g": g, "h": h // p, "w": w // p, "p": p, "q": p, "o": 2 if head == "first_frame" else 1}
+        maps = rearrange(out, "b (g v h w) (p q o c) -> o b v g c (h p) (w q)", **shape)
+        if self.config.predicts == "velocity":
+            return maps[0]
+        clean = maps[0] if head == "plain" else maps[0] + (1 + maps[1]) * z[:, :, :1]
+        return velocity_from_clean(z, clean, per_frame(sigma))
+
+    def _check(self, z: Tensor, conditions: Conditions) -> None:
+        p = self.config.patch
+        if z.shape[3] != self.config.channels or z.shape[4] % p or z.shape[5] % p:
+            raise ValueError(
+                f"latents of {z.shape[3]} channels and {z.shape[4]}x{z.shape[5]}; this model reads"
+                f" {self.config.channels} channels and sides that are multiples of {p}"
+            )
+        if self.config.action_dim and conditions.action.shape[-1] != self.config.action_dim:
+            raise ValueError(
+                f"actions of {conditions.action.shape[-1]} numbers; this model reads {self.config.action_dim}"
+            )
+
+
+def _token_presence(conditions: Conditions, mask: BlockMask, views: int) -> Tensor | None:
+    """Which tokens exist, per sample; None where every view is there (no mask is needed then)."""
+    if views == 1 or bool(conditions.view_present.all()):
+        return None
+    num_video = sum(s.length for s in mask.segments if s.stream == "video")
+    num_frames = sum(s.stream == "video" for s in mask.segments)
+    actions = conditions.view_present.new_ones(conditions.view_present.shape[0], mask.num_tokens - num_video)
+    per_view = num_video // num_frames // views
+    video = conditions.view_present.repeat_interleave(per_view, dim=1).repeat(1, num_frames)
+    return torch.cat([actions, video], dim=1)

@@ -1,0 +1,168 @@
+"""Attention under masks that are declared by block structure, never as dense tensors.
+
+A mask is a list of segments (runs of tokens that see the same keys) and, for each, the segments it sees. From that
+follow the kernels (one dense attention per distinct set of keys, over slices) and what each token can depend on at
+any depth (`BlockMask.depends_on`), which is what caches rest on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """A run of tokens of one stream, e.g. ("video", latent frame 0)."""
+
+    stream: str
+    index: int
+    length: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockMask:
+    """Which segment sees which. Segments stand in token order; `sees[i]` lists the segments that segment i attends to."""
+
+    name: str
+    segments: tuple[Segment, ...]
+    sees: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        assert len(self.segments) == len(self.sees)
+        assert all(i in seen for i, seen in enumerate(self.sees)), "every segment sees itself"
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(segment.length for segment in self.segments)
+
+    @cached_property
+    def spans(self) -> tuple[Span, ...]:
+        """Token range of each segment."""
+        ends = [0]
+        for segment in self.segments:
+            ends.append(ends[-1] + segment.length)
+        return tuple((ends[i], ends[i + 1]) for i in range(len(self.segments)))
+
+    @cached_property
+    def plan(self) -> tuple[tuple[Span, tuple[Span, ...]], ...]:
+        """(query range, key ranges) of each dense attention: adjacent segments with the same keys are one."""
+        steps: list[tuple[Span, tuple[Span, ...]]] = []
+        for (start, stop), seen in zip(self.spans, self.sees, strict=True):
+            keys = merge_spans([self.spans[i] for i in sorted(seen)])
+            if steps and steps[-1][1] == keys:
+                steps[-1] = ((steps[-1][0][0], stop), keys)
+            else:
+                steps.append(((start, stop), keys))
+        return tuple(steps)
+
+    @cached_property
+    def depends_on(self) -> tuple[frozenset[int], ...]:
+        """Segments that each segment's output can depend on after any number of layers: the closure of `sees`."""
+        reach = [set(seen) for seen in self.sees]
+        for _ in self.segments:
+            for seen in reach:
+                seen.update(*(reach[i] for i in tuple(seen)))
+        return tuple(frozenset(seen) for seen in reach)
+
+    def dense(self) -> Bool[Tensor, "n n"]:
+        """The same relation as a matrix (rows see columns), for tests and pictures only."""
+        out = torch.zeros(self.num_tokens, self.num_tokens, dtype=torch.bool)
+        for (start, stop), seen in zip(self.spans, self.sees, strict=True):
+            for i in seen:
+                out[start:stop, slice(*self.spans[i])] = True
+        return out
+
+
+def merge_spans(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """Join ranges that touch."""
+    out: list[Span] = []
+    for start, stop in spans:
+        if out and out[-1][1] == start:
+            out[-1] = (out[-1][0], stop)
+        else:
+            out.append((start, stop))
+    return tuple(out)
+
+
+MASKS = ("full", "world_model", "causal")
+
+
+@lru_cache(maxsize=64)
+def build_mask(name: str, num_frames: int, frame_tokens: int, action_frames: tuple[int, ...]) -> BlockMask:
+    """A named mask over [actions, latent frame 0, 1, ...].
+
+    full: everything sees everything (Wan, without actions).
+    world_model: video sees all, except that latent frame 0 sees itself and the actions; actions see actions only.
+    causal: latent frame i sees frames 0..i and the actions that lead to them; an action sees the actions up to its frame.
+
+    Args:
+        name: one of MASKS.
+        num_frames, frame_tokens: latent frames, and tokens in each (all views).
+        action_frames: latent frame that each action leads to, never falling; empty without an action expert.
+
+    Raises:
+        ValueError: unknown name, or actions out of order.
+    """
+    if name not in MASKS:
+        raise ValueError(f"unknown mask {name!r}; choices: {', '.join(MASKS)}")
+    if list(action_frames) != sorted(action_frames):
+        raise ValueError(f"action_frames {action_frames} must never fall")
+    actions = [
+        Segment(stream="action", index=frame, length=action_frames.count(frame)) for frame in sorted(set(action_frames))
+    ]
+    video = [Segment(stream="video", index=frame, length=frame_tokens) for frame in range(num_frames)]
+    segments = (*actions, *video)
+    sees = tuple(
+        tuple(j for j, key in enumerate(segments) if i == j or _sees(name, query, key))
+        for i, query in enumerate(segments)
+    )
+    return BlockMask(name=name, segments=segments, sees=sees)
+
+
+def _sees(name: str, query: Segment, key: Segment) -> bool:
+    if name == "full":
+        return True
+    if query.stream == "action" and key.stream == "video":
+        return False
+    if name == "causal":
+        return key.index <= query.index
+    first_frame = query.stream == "video" and query.index == 0
+    return key.stream == "action" or not first_frame
+
+
+def attend(
+    q: Float[Tensor, "b n heads e"],
+    k: Float[Tensor, "b n heads e"],
+    v: Float[Tensor, "b n heads e"],
+    mask: BlockMask,
+    present: Bool[Tensor, "b n"] | None = None,
+) -> Float[Tensor, "b n heads*e"]:
+    """Joint attention under a block mask, scale 1/sqrt(e). `present` hides the keys of absent views, per sample."""
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    parts = []
+    for (start, stop), keys in mask.plan:
+        bias = None if present is None else _take(present[:, None, None], keys, dim=3)
+        part = F.scaled_dot_product_attention(q[:, :, start:stop], _take(k, keys), _take(v, keys), attn_mask=bias)
+        parts.append(part)
+    joint = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+    return joint.transpose(1, 2).flatten(2)
+
+
+def _take(x: Tensor, spans: tuple[Span, ...], dim: int = 2) -> Tensor:
+    parts = [x.narrow(dim, start, stop - start) for start, stop in spans]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)
+
+
+def cross_attend(
+    q: Float[Tensor, "b n heads e"], k: Float[Tensor, "b l heads e"], v: Float[Tensor, "b l heads e"]
+) -> Float[Tensor, "b n heads*e"]:
+    """Attention of tokens to text, unmasked: zeroed padding rows take part (method.md section 3)."""
+    out = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+    return out.transpose(1, 2).flatten(2)

@@ -1,0 +1,42 @@
+"""Normalisation and adaptive modulation of tokens (method.md section 3)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def at_least_float32(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """Half precision is widened where the published network computes in float32; float64 stays."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def modulated_layer_norm(
+    x: Float[Tensor, "b n d"], scale: Float[Tensor, "b s d"], shift: Float[Tensor, "b s d"], eps: float
+) -> Float[Tensor, "b n d"]:
+    """LN(x) * (1 + scale) + shift in float32, one (scale, shift) for each of s equal runs of tokens."""
+    b, n, d = x.shape
+    s = scale.shape[1]
+    normed = F.layer_norm(at_least_float32(x), (d,), eps=eps).view(b, s, n // s, d)
+    return torch.addcmul(shift.unsqueeze(2), normed, scale.unsqueeze(2) + 1).view(b, n, d).to(x.dtype)
+
+
+def gated_residual(
+    x: Float[Tensor, "b n d"], update: Float[Tensor, "b n d"], gate: Float[Tensor, "b s d"]
+) -> Float[Tensor, "b n d"]:
+    """x + gate * update, one gate for each of s equal runs of tokens."""
+    b, n, d = x.shape
+    runs = (b, gate.shape[1], n // gate.shape[1], d)
+    return torch.addcmul(x.view(runs), update.view(runs), gate.unsqueeze(2).to(x.dtype)).view(b, n, d)
+
+
+class RmsNorm(nn.Module):
+    """RMS norm with one gain over all `width` channels (q and k: across all heads)."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
