@@ -1,0 +1,160 @@
+"""Checks of a run, as plain functions of callables and arrays: does it obey, and does it fit its data?
+
+The environment's own checks are in `environment`; what is loaded, printed and exited with is the command line's.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from simforcing.evaluation.checks import Check
+from simforcing.evaluation.following import with_actions_of
+from simforcing.evaluation.intervals import bootstrap_ratio
+from simforcing.evaluation.scoring import Predict
+from simforcing.types import Clip, Layout, Normaliser
+from simforcing.types.normalisers import CLAMP
+
+# An action-blind model has ratio 1. At 1.25 the actions explain 1 - 1/1.25 = 20 % of the squared distance between two
+# predictions: less than that is lost beside the noise of sampling, whatever its statistical significance.
+MIN_OBEDIENCE_RATIO = 1.25
+# Distance of two videos that agree up to rounding to 8 bits: keeps a deterministic model's ratio defined.
+ROUNDING_DISTANCE = 2 / 12 / 255**2
+OUTSIDE_LIMITS = {"min_max": 0.05, "quantile": 0.10, "mean_std": 0.45}  # expected: 0, 2 % and 32 % outside [-1, 1]
+MAX_CLAMPED = 0.001
+MIN_SPREAD = 0.02  # a part that uses less than this of [-1, 1] was stored in other units (seen elsewhere: 55 times)
+FPS_TOLERANCE = 0.01
+
+
+def rotated_actions(clips: Sequence[Clip]) -> list[Clip]:
+    """Each clip under the next clip's actions. For `obedience_check` only: it asks whether the video changes, not where."""
+    if len(clips) < 2:
+        raise ValueError(f"other actions come from other clips: two or more are needed, found {len(clips)}")
+    return [with_actions_of(clip, clips[(i + 1) % len(clips)]) for i, clip in enumerate(clips)]
+
+
+def obedience_check(
+    clips: Sequence[Clip],
+    others: Sequence[Clip],
+    predict: Predict,
+    *,
+    seed: int = 0,
+    batch_size: int = 8,
+    threshold: float = MIN_OBEDIENCE_RATIO,
+) -> Check:
+    """Other actions give other video: squared distance under other actions over that of new noise alone.
+
+        ratio = sum over clips of |video(a, s1) - video(b, s3)|^2 and |video(a, s2) - video(b, s3)|^2, halved
+                / sum over clips of |video(a, s1) - video(a, s2)|^2
+
+    An action-blind model has ratio 1 in expectation. Passes if the 95 % interval (over episodes) lies above the
+    threshold. The given frame is not counted.
+
+    Args:
+        others: the same clips under other actions (true counterfactuals, or `rotated_actions`).
+    """
+    same, other = [], []
+    for start in range(0, len(clips), batch_size):
+        batch, changed = list(clips[start : start + batch_size]), list(others[start : start + batch_size])
+        seeds = [seed + 3 * (start + i) for i in range(len(batch))]
+        first, second, third = (
+            predict(which, [s + draw for s in seeds]) for draw, which in enumerate((batch, batch, changed))
+        )
+        for a, b, c in zip(first, second, third, strict=True):
+            same.append(_distance(a, b))
+            other.append((_distance(a, c) + _distance(b, c)) / 2)
+    floor, reached = np.array(same) + ROUNDING_DISTANCE, np.array(other) + ROUNDING_DISTANCE
+    ratio = bootstrap_ratio(reached, floor, [clip.episode for clip in clips], seed=seed)
+    passed = bool(np.isfinite(ratio.low) and ratio.low > threshold)
+    detail = (
+        f"other actions move the video {ratio.mean:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] times as far as other noise"
+        f" ({ratio.num_clusters} episodes; an action-blind model has 1, needed: interval above {threshold:g})"
+    )
+    if not np.isfinite(ratio.low):
+        detail = f"needs clips of two episodes or more for an interval, found {ratio.num_clusters}"
+    return Check(name="obedience", passed=passed, value=ratio.mean, detail=detail)
+
+
+def normaliser_check(name: str, values: Float[np.ndarray, "m a"], normaliser: Normaliser) -> Check:
+    """The stored normaliser fits the data's numbers: neither outside, nor clamped, nor far too small.
+
+    `name` is `action` or `state`. The value reported is the share of numbers outside [-1, 1] before clamping.
+    """
+    title = f"{name} normaliser"
+    if values.shape[1] != normaliser.layout.dim:
+        detail = f"data has {values.shape[1]} numbers per step, layout {normaliser.layout.name} {normaliser.layout.dim}"
+        return Check(name=title, passed=False, value=f"{values.shape[1]} numbers", detail=detail)
+    scaled = (values.astype(np.float64) - np.array(normaliser.offset)) / np.array(normaliser.scale)
+    used = np.concatenate([np.arange(normaliser.layout.dim)[part] for part in normaliser.layout.slices.values()])
+    outside = (np.abs(scaled) > 1 + 1e-6).mean(axis=0)
+    clamped = float((np.abs(scaled[:, used]) > CLAMP).mean())
+    share, limit = float(outside[used].mean()), OUTSIDE_LIMITS[normaliser.kind]
+    worst = int(used[outside[used].argmax()])
+    detail = f"{share:.1%} outside [-1, 1] (at most {limit:.0%}), {clamped:.2%} clamped at {CLAMP:g}"
+    if share > limit or clamped > MAX_CLAMPED:
+        where = f"number {worst} ({_part_of(normaliser.layout, worst)}): {outside[worst]:.0%} outside"
+        return Check(name=title, passed=False, value=share, detail=f"{detail}; {where}")
+    if still := _still_parts(scaled, normaliser):
+        reason = f"{still} uses under {MIN_SPREAD:.0%} of its range: other units, or already normalised?"
+        return Check(name=title, passed=False, value=share, detail=reason)
+    return Check(name=title, passed=True, value=share, detail=detail)
+
+
+def layout_check(name: str, run: Layout | None, data: Layout | None) -> Check:
+    """The layout stored with the run equals the one the data declares; both sides are named where not."""
+    title = f"{name} layout"
+    if run == data:
+        return Check(name=title, passed=True, value=run.name if run else "none", detail="run and data agree")
+    if run is None or data is None:
+        sides = f"run {run.name if run else 'none'}, data {data.name if data else 'none'}"
+        return Check(name=title, passed=False, value=sides, detail="one side declares no layout")
+    if len(run.parts) != len(data.parts):
+        detail = f"run has parts {', '.join(run.slices)}; data has {', '.join(data.slices)}"
+    else:
+        detail = "; ".join(
+            f"{ours.name}: run {ours}, data {theirs}"
+            for ours, theirs in zip(run.parts, data.parts, strict=True)
+            if ours != theirs
+        )
+    return Check(name=title, passed=False, value=f"run {run.name}, data {data.name}", detail=detail or "names differ")
+
+
+def agreement_check(name: str, run: float | int | str | None, data: float | int | str | None) -> Check:
+    """A plain property (fps, robot, number of actions) is the same in the run and in the data; fps within 1 %."""
+    if name == "fps" and isinstance(run, int | float) and isinstance(data, int | float):
+        passed = abs(run - data) <= FPS_TOLERANCE * abs(run)
+    else:
+        passed = run == data
+    detail = "run and data agree" if passed else f"run has {run}, data has {data}"
+    return Check(name=name, passed=passed, value=str(run), detail=detail)
+
+
+def loading_check(load: Callable[[], object]) -> Check:
+    """The checkpoint loads strictly; the error's own line is the detail where it does not."""
+    try:
+        load()
+    except Exception as error:  # whatever a broken file raises, it must end as one line
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return Check(name="checkpoint", passed=False, value="refused", detail=lines[0])
+    return Check(name="checkpoint", passed=True, value="loaded", detail="every tensor present, none extra, shapes equal")
+
+
+def _distance(first: np.ndarray, second: np.ndarray) -> float:
+    """Mean squared distance of the predicted frames, 0..1 per channel."""
+    return float(np.square((first[1:].astype(np.float64) - second[1:]) / 255).mean())
+
+
+def _part_of(layout: Layout, column: int) -> str:
+    return next(name for name, part in layout.slices.items() if part.start <= column < part.stop)
+
+
+def _still_parts(scaled: np.ndarray, normaliser: Normaliser) -> str:
+    """Moving parts whose numbers all stay within a sliver of the range. A gripper may well never move."""
+    low, high = np.quantile(scaled, [0.01, 0.99], axis=0)
+    spread = (high - low) / 2
+    moves = np.array(normaliser.scale) != 1.0  # a dimension that was constant in training is only shifted
+    still = []
+    for name, part in normaliser.layout.slices.items():
+        if normaliser.layout.part(name).kind != "gripper" and moves[part].any() and spread[part].max() < MIN_SPREAD:
+            still.append(name)
+    return ", ".join(still)

@@ -1,0 +1,93 @@
+"""An evaluation as a JSON file: protocol, counts, scores with intervals, seeds, versions, fingerprint, rejected episodes."""
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simforcing.evaluation.following import FollowingResult
+from simforcing.evaluation.intervals import Interval
+from simforcing.evaluation.protocols import METRICS
+from simforcing.evaluation.scoring import EvaluationResult
+from simforcing.types import to_json
+
+
+def result_record(result: EvaluationResult, following: FollowingResult | None = None) -> dict[str, Any]:
+    """The result as JSON values; a number that does not exist is null."""
+    copy_and_model = {
+        f"model - {other}": {metric: _interval(result.difference("model", other, metric)) for metric in METRICS}
+        for other in ("copy", "ceiling")
+    }
+    return {
+        "protocol": to_json(result.protocol),
+        "settings": to_json(result.settings),
+        "counts": {
+            "clips": len(result.clips),
+            "episodes": len(set(result.episodes)),
+            "frames_per_clip": len(result.frame_time_s),
+            "height_px": result.size[0],
+            "width_px": result.size[1],
+            "frames_without_motion": result.num_still_frames,
+            "clips_without_motion": result.num_still_clips,
+            "rejected_episodes": len(result.provenance.rejected),
+        },
+        "rows": {name: _row(result, name) for name in result.rows},
+        "differences": copy_and_model,
+        "following": following_record(following),
+        "clips": _clips(result),
+        "provenance": to_json(result.provenance),
+    }
+
+
+def following_record(following: FollowingResult | None) -> dict[str, Any]:
+    """Cost of swapped actions as JSON values, or the reason why it does not apply."""
+    if following is None:
+        return {"reason": "not measured"}
+    if following.reason:
+        return {"reason": following.reason, "pairs_with_equal_actions": following.num_equal}
+    return {
+        "cost_psnr": _interval(following.cost(moving=False)),
+        "cost_moving_psnr": _interval(following.cost(moving=True)),
+        "pairs_with_equal_actions": following.num_equal,
+        "swaps": [{k: _number(v) for k, v in to_json(swap).items() if k != "type"} for swap in following.swaps],
+    }
+
+
+def write_record(path: Path, result: EvaluationResult, following: FollowingResult | None = None) -> None:
+    """Write the record atomically: the file is either the old one or complete."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(result_record(result, following), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+def _row(result: EvaluationResult, name: str) -> dict[str, Any]:
+    out: dict[str, Any] = {"label": result.rows[name].label, "curves": {"time_s": _numbers(result.frame_time_s)}}
+    for metric in METRICS:
+        out[metric] = _interval(result.interval(name, metric))
+        curve = result.curve(name, metric)
+        out["curves"][metric] = {part: _numbers(getattr(curve, part)) for part in ("mean", "low", "high")}
+    return out
+
+
+def _clips(result: EvaluationResult) -> list[dict[str, Any]]:
+    clips = [{k: v for k, v in to_json(key).items() if k != "type"} for key in result.clips]
+    for name, row in result.rows.items():
+        columns = {metric: row.per_clip(metric) for metric in METRICS}
+        for i, clip in enumerate(clips):
+            clip[name] = {metric: _number(float(values[i])) for metric, values in columns.items()}
+    return clips
+
+
+def _interval(interval: Interval) -> dict[str, Any]:
+    return {key: _number(value) for key, value in to_json(interval).items() if key != "type"}
+
+
+def _number(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _numbers(values: np.ndarray) -> list[Any]:
+    return [_number(float(value)) for value in values]
