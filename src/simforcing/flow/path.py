@@ -1,7 +1,7 @@
 """The straight path between clean and noise, and its exact inversions (method.md section 1)."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 
@@ -32,7 +32,7 @@ def velocity_from_clean(
     return torch.where(given, torch.zeros_like(noisy), (noisy - clean) / torch.where(given, 1.0, sigma))
 
 
-def frame_sigma(sigma: Float[Tensor, " b"], observed: Float[Tensor, "b g"]) -> Float[Tensor, "b g"]:
+def frame_sigma(sigma: Float[Tensor, " b"], observed: Bool[Tensor, "b g"]) -> Float[Tensor, "b g"]:
     """One noise level per latent frame: the clip's sigma where it is predicted, 0 where the frame is given."""
     return torch.where(observed, torch.zeros_like(sigma)[:, None], sigma[:, None])
 

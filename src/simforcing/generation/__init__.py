@@ -1,0 +1,1 @@
+"""From a model, a solver and conditions to video."""

@@ -10,11 +10,13 @@ from simforcing.types.config import from_json, to_json
 from simforcing.types.episodes import Camera, Clip, Episode, EpisodeSet, FrameSource, Rejected, Resize, View
 from simforcing.types.layouts import LAYOUTS, Layout, Part, layout_named
 from simforcing.types.normalisers import Normaliser
+from simforcing.types.spec import DataSpec
 
 __all__ = [
     "LAYOUTS",
     "Camera",
     "Clip",
+    "DataSpec",
     "Episode",
     "EpisodeSet",
     "FrameSource",

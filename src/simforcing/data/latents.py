@@ -1,0 +1,114 @@
+"""Clips to network inputs: decoded windows, encoded once, held as latents (method.md section 3, last paragraph)."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from simforcing.models.text import encode_bytes
+from simforcing.nn.batch import Batch, Conditions, map_tensors
+from simforcing.nn.protocols import Autoencoder
+from simforcing.types import Clip, DataSpec
+
+MAX_TEXT_BYTES = 64
+Progress = Callable[[int, int], None]
+
+
+def to_video(frames: UInt8[np.ndarray, "*b h w 3"]) -> Float[Tensor, "*b 3 h w"]:
+    """Stored pixels to [-1, 1], channels before rows."""
+    return torch.from_numpy(np.ascontiguousarray(frames)).movedim(-1, -3).float() / 127.5 - 1
+
+
+def to_frames(video: Float[Tensor, "*b 3 h w"]) -> UInt8[np.ndarray, "*b h w 3"]:
+    """[-1, 1] to 8 bits, rounded."""
+    pixels = ((video.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+    return np.ascontiguousarray(pixels.movedim(-3, -1).cpu().numpy())
+
+
+def conditions_of(clips: Sequence[Clip], spec: DataSpec, temporal_factor: int) -> Conditions:
+    """What the model may see of these clips, normalised.
+
+    Raises:
+        ValueError: a clip without the spec's number of actions, naming episode and start.
+    """
+    for clip in clips:
+        if len(clip.action) != spec.num_actions:
+            raise ValueError(
+                f"episode {clip.episode}, frame {clip.start}: {len(clip.action)} actions in the window;"
+                f" this model reads {spec.num_actions}"
+            )
+    valid = np.stack([clip.action_valid for clip in clips])
+    action = np.stack([spec.action.normalise(clip.action) for clip in clips]) * valid
+    latent_s = temporal_factor / spec.fps
+    step_s = np.diff(clips[0].action_time_s).mean() if spec.num_actions > 1 else 1 / spec.fps
+    state, state_valid = None, None
+    if spec.state is not None:
+        state_valid = np.stack([clip.state_valid for clip in clips])
+        state = np.stack([spec.state.normalise(clip.state) for clip in clips]) * state_valid
+    return Conditions(
+        action=torch.from_numpy(action.astype(np.float32)),
+        action_valid=torch.from_numpy(valid),
+        # an action leads to the frame at its end; rounding keeps the grid equal from window to window
+        action_frame=tuple(np.round((clips[0].action_time_s + step_s) / latent_s, 6).tolist()),
+        view_present=torch.from_numpy(np.stack([clip.view_present for clip in clips])),
+        state=None if state is None else torch.from_numpy(state.astype(np.float32)),
+        state_valid=None if state_valid is None else torch.from_numpy(state_valid),
+        text=encode_bytes([clip.task for clip in clips], MAX_TEXT_BYTES),
+    )
+
+
+@torch.no_grad()
+def encode_clips(
+    clips: Sequence[Clip], autoencoder: Autoencoder, *, chunk: int = 16, progress: Progress | None = None
+) -> Float[Tensor, "b v g c h w"]:
+    """Normalised latents of every view; views that are not present are zero."""
+    out = []
+    for start in range(0, len(clips), chunk):
+        part = clips[start : start + chunk]
+        video = to_video(np.stack([clip.frames for clip in part]))
+        latents = autoencoder.encode(video.flatten(0, 1)).unflatten(0, video.shape[:2])
+        present = torch.from_numpy(np.stack([clip.view_present for clip in part]))
+        out.append(latents * present[:, :, None, None, None, None])
+        if progress is not None:
+            progress(start + len(part), len(clips))
+    return torch.cat(out)
+
+
+@torch.no_grad()
+def decode_latents(
+    latents: Float[Tensor, "b v g c h w"], autoencoder: Autoencoder, *, chunk: int = 16
+) -> UInt8[np.ndarray, "b v f h2 w2 3"]:
+    """Pixels of every view."""
+    flat = latents.flatten(0, 1)
+    parts = [to_frames(autoencoder.decode(part)) for part in flat.split(chunk)]
+    return np.concatenate(parts).reshape(*latents.shape[:2], *parts[0].shape[1:])
+
+
+class LatentWindows:
+    """A BatchSource over encoded windows, held in memory; frame 0 is observed."""
+
+    def __init__(self, clean: Float[Tensor, "n v g c h w"], conditions: Conditions) -> None:
+        self.clean = clean
+        self.conditions = conditions
+
+    @property
+    def num_windows(self) -> int:
+        return self.clean.shape[0]
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        index = torch.as_tensor(indices)
+        clean = self.clean[index]
+        return Batch(
+            clean=clean,
+            observed=first_frame_observed(clean),
+            conditions=map_tensors(self.conditions, lambda tensor: tensor[index]),
+        )
+
+
+def first_frame_observed(latents: Float[Tensor, "b v g c h w"]) -> Tensor:
+    """The plain case: latent frame 0 is given, the rest is predicted."""
+    observed = torch.zeros(latents.shape[0], latents.shape[2], dtype=torch.bool)
+    observed[:, 0] = True
+    return observed

@@ -1,0 +1,102 @@
+"""Objectives: one training step's loss, written as in the paper (method.md sections 4 and 5)."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from simforcing.flow.path import frame_sigma, interpolate, per_frame, velocity_target
+from simforcing.flow.schedule import SHIFT, loss_weight, shift_sigma
+from simforcing.nn.batch import Batch, Conditions, Draws, Streams
+from simforcing.nn.protocols import Loss
+
+# columns of Draws.drop
+DROP_ACTION, DROP_FIRST_FRAME, UNIFORM_ACTION = 0, 1, 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class SigmaPolicy:
+    """Which streams are noised, and whether they share one noise level.
+
+    Video alone is a world model; actions alone are a policy; both are a joint model.
+    """
+
+    video: bool = True
+    action: bool = False
+    shared: bool = True
+    shift: float = SHIFT
+
+    def __post_init__(self) -> None:
+        if not (self.video or self.action):
+            raise ValueError("a sigma policy must noise video, action or both")
+
+    def draw(self, draws: Draws) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
+        """(sigma of video, sigma of actions), one per clip; 0 for a stream that stays clean."""
+        video = shift_sigma(draws.uniform, self.shift)
+        action = video if self.shared else shift_sigma(draws.drop[:, UNIFORM_ACTION], self.shift)
+        return video * self.video, action * self.action
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowMatching:
+    """FM = mean_batch(W(sigma) * mean over predicted latent frames of (velocity_hat - velocity)^2), in float32.
+
+    Args:
+        sigma: which streams are noised.
+        weight: `published`: W(sigma) above; `clean`: sigma^2, which is the plain error of the predicted clean latents.
+        action_dropout: probability that a clip's whole normalised action set is zero.
+        first_frame_dropout: probability that the given frames stay noisy and join the loss.
+    """
+
+    sigma: SigmaPolicy = SigmaPolicy()
+    weight: Literal["published", "clean"] = "published"
+    action_dropout: float = 0.1
+    first_frame_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("action_dropout", "first_frame_dropout"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must lie in [0, 1]")
+
+    def __call__(self, model: nn.Module, batch: Batch, draws: Draws) -> Loss:
+        conditions = drop_actions(batch.conditions, draws.drop[:, DROP_ACTION] < self.action_dropout)
+        given = batch.observed & (draws.drop[:, DROP_FIRST_FRAME] >= self.first_frame_dropout)[:, None]
+        sigma_video, sigma_action = self.sigma.draw(draws)
+        levels = Streams(video=frame_sigma(sigma_video, given), action=sigma_action[:, None])
+        noisy = Streams(video=interpolate(batch.clean, draws.noise, per_frame(levels.video)))
+        if self.sigma.action:
+            noisy = replace(noisy, action=interpolate(conditions.action, draws.action_noise, sigma_action[:, None, None]))
+        predicted = model(noisy, levels, conditions)
+        terms = {}
+        if self.sigma.video:
+            error = (predicted.video.float() - velocity_target(batch.clean, draws.noise)) ** 2
+            terms["video"] = (self._weight(sigma_video) * predicted_mean(error, ~given, conditions.view_present)).mean()
+        if self.sigma.action:
+            error = (predicted.action.float() - velocity_target(batch.conditions.action, draws.action_noise)) ** 2
+            terms["action"] = (self._weight(sigma_action) * valid_mean(error, conditions.action_valid)).mean()
+        total = torch.stack(list(terms.values())).sum()
+        return Loss(total=total, terms={name: term.detach() for name, term in terms.items()})
+
+    def _weight(self, sigma: Float[Tensor, " b"]) -> Float[Tensor, " b"]:
+        return loss_weight(sigma) if self.weight == "published" else sigma**2
+
+
+def drop_actions(conditions: Conditions, dropped: Bool[Tensor, " b"]) -> Conditions:
+    """Conditions whose normalised actions are zero for the dropped clips."""
+    return replace(conditions, action=conditions.action * ~dropped[:, None, None])
+
+
+def predicted_mean(
+    error: Float[Tensor, "b v g c h w"], predicted: Bool[Tensor, "b g"], present: Bool[Tensor, "b v"]
+) -> Float[Tensor, " b"]:
+    """Mean of each clip's error over its predicted latent frames in the views that exist."""
+    weight = (present[:, :, None] & predicted[:, None, :]).to(error.dtype)
+    return (error.mean(dim=(3, 4, 5)) * weight).sum(dim=(1, 2)) / weight.sum(dim=(1, 2)).clamp_min(1)
+
+
+def valid_mean(error: Float[Tensor, "b k a"], valid: Bool[Tensor, "b k a"]) -> Float[Tensor, " b"]:
+    """Mean of each clip's error over the entries that mean something."""
+    weight = valid.to(error.dtype)
+    return (error * weight).sum(dim=(1, 2)) / weight.sum(dim=(1, 2)).clamp_min(1)

@@ -1,0 +1,54 @@
+"""Files that are either whole or not there: written under a temporary name, flushed, then renamed."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+PARTIAL_SUFFIX = ".partial"
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path` to write to; renamed to `path` when the block ends, removed when it fails.
+
+    Raises:
+        OSError: one line naming the file, where the disk is full or the folder cannot be written.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + PARTIAL_SUFFIX)
+    try:
+        yield partial
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise OSError(error.errno, f"cannot write {path}: {error.strerror or error}") from error
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """A JSON file, indented, keys in the given order; NaN is refused."""
+    text = json.dumps(value, indent=1, allow_nan=False) + "\n"
+    with whole_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file's value.
+
+    Raises:
+        ValueError: the file is missing or is no JSON, in one line naming it.
+    """
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path}: not readable as JSON: {error}") from None

@@ -1,0 +1,62 @@
+"""DataSpec: what a model was trained to read. It travels in every checkpoint and is checked at every use."""
+
+from dataclasses import dataclass
+
+from simforcing.types.episodes import EpisodeSet, Resize
+from simforcing.types.normalisers import Normaliser
+
+FPS_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSpec:
+    """How stored episodes become a network's input.
+
+    Args:
+        views: cameras, in the order of the view axis.
+        num_frames: pixel frames of a window.
+        fps: video rate in Hz.
+        num_actions: actions of a window (num_frames - 1 where control and video rate agree).
+        resize: frame size and policy.
+        action, state: normalisers, each with its layout; no state = the set has none.
+        robot: name of the robot, if declared.
+        fingerprint: of the data set it was fitted on.
+    """
+
+    views: tuple[str, ...]
+    num_frames: int
+    fps: float
+    num_actions: int
+    resize: Resize
+    action: Normaliser
+    state: Normaliser | None
+    robot: str | None
+    fingerprint: str
+
+    @property
+    def state_dim(self) -> int:
+        return 0 if self.state is None else self.state.layout.dim
+
+    def check(self, data: EpisodeSet) -> None:
+        """Refuse a data set that means something else by its numbers.
+
+        Raises:
+            ValueError: names the field and both sides: action or state layout, fps, robot.
+        """
+        pairs = [
+            ("action layout", self.action.layout, data.action_layout),
+            ("state layout", self.state.layout if self.state else None, data.state_layout if self.state else None),
+            ("robot", self.robot, data.robot if data.robot is not None else self.robot),
+        ]
+        for field, mine, theirs in pairs:
+            if mine != theirs:
+                raise ValueError(f"{data.root}: {field} is {_name(theirs)}; the model was trained on {_name(mine)}")
+        for episode in data.episodes:
+            if abs(episode.fps - self.fps) > FPS_TOLERANCE * self.fps:
+                raise ValueError(
+                    f"{data.root}: episode {episode.name} has {episode.fps:g} frames/s; the model was trained on {self.fps:g}"
+                )
+
+
+def _name(value: object) -> str:
+    return str(getattr(value, "name", value))
