@@ -236,6 +236,11 @@ class VideoWriter:
         self._stream.codec_context.thread_count = 1
         self._stream.codec_context.time_base = 1 / rate
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes on disk so far."""
+        return self._file.tell()
+
     def write(self, frames: UInt8[np.ndarray, "f h w 3"]) -> None:
         """Append frames. ValueError where their size is not the file's; OSError where the disk is full."""
         if frames.shape[1:3] != self.size:

@@ -1,0 +1,188 @@
+"""What LeRobot v2.1 and v3.0 sets look like on disk: paths, features, tasks, and our own declaration beside them.
+
+Facts of the format only; `lerobot` reads it, `lerobot_writer` writes it, `lerobot_stats` computes its statistics.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from simforcing.types import Layout, from_json, layout_named, to_json
+
+Version = Literal["v2.1", "v3.0"]
+VERSIONS: tuple[Version, ...] = ("v3.0", "v2.1")
+INFO_PATH = "meta/info.json"
+STATS_PATH = "meta/stats.json"
+DECLARATION_PATH = "meta/simforcing.json"
+FILES_PER_CHUNK = 1000
+DATA_FILE_MB = 100
+VIDEO_FILE_MB = 200
+TASKS_PATH = {"v3.0": "meta/tasks.parquet", "v2.1": "meta/tasks.jsonl"}
+EPISODES_DIR_V30 = "meta/episodes"
+EPISODES_PATH_V30 = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+EPISODES_PATH_V21 = "meta/episodes.jsonl"
+EPISODE_STATS_PATH_V21 = "meta/episodes_stats.jsonl"
+DATA_PATH = {
+    "v3.0": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
+    "v2.1": "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet",
+}
+VIDEO_PATH = {
+    "v3.0": "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4",
+    "v2.1": "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4",
+}
+IMAGE_PREFIX = "observation.images."
+INDEX_DTYPES = {
+    "timestamp": "float32",
+    "frame_index": "int64",
+    "episode_index": "int64",
+    "index": "int64",
+    "task_index": "int64",
+}
+COMPONENT_NAMES = {
+    "translation": ("x", "y", "z"),
+    "euler_xyz": ("roll", "pitch", "yaw"),
+    "axis_angle": ("rx", "ry", "rz"),
+    "quaternion_wxyz": ("qw", "qx", "qy", "qz"),
+    "quaternion_xyzw": ("qx", "qy", "qz", "qw"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declaration:
+    """meta/simforcing.json: what the numbers of a set mean, which LeRobot itself has no place for.
+
+    Args:
+        action_layout, state_layout: layouts of `action` and `observation.state`; None where not declared.
+        robot: robot type.
+        fps: true rate in Hz; None: info.json is right.
+        masks: view name -> name of the view that holds its mask (white inside).
+        episode_names: original names of the episodes; empty: `episode_000000` and so on.
+    """
+
+    action_layout: Layout | None = None
+    state_layout: Layout | None = None
+    robot: str | None = None
+    fps: float | None = None
+    masks: dict[str, str] = field(default_factory=dict)
+    episode_names: tuple[str, ...] = ()
+
+
+def read_declaration(root: str | Path) -> Declaration:
+    """The declaration of a set, empty where there is none; a layout may be given by name. ValueError names it."""
+    path = Path(root) / DECLARATION_PATH
+    if not path.is_file():
+        return Declaration()
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: expected an object, found {type(value).__name__}")
+    try:
+        named = {
+            key: to_json(layout_named(value[key]))
+            for key in ("action_layout", "state_layout")
+            if isinstance(value.get(key), str)
+        }
+        return from_json(Declaration, {**value, **named}, "declaration")
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def write_declaration(root: str | Path, declaration: Declaration) -> None:
+    """Write meta/simforcing.json of a set."""
+    value = to_json(declaration)
+    for key in ("masks", "episode_names"):
+        if not value[key]:
+            del value[key]
+    write_json(Path(root) / DECLARATION_PATH, value)
+
+
+def number_names(layout: Layout) -> list[str]:
+    """One unique name per number of a layout: x, roll, left_joint_3, gripper, pad_7."""
+    names: list[str] = []
+    for part in layout.parts:
+        components = COMPONENT_NAMES.get(part.rotation or part.kind, ())
+        side = "" if part.side == "single" else f"{part.side}_"
+        if part.kind == "unused":
+            names += [f"pad_{len(names) + i}" for i in range(part.size)]
+        elif part.size == len(components):
+            names += [f"{side}{component}" for component in components]
+        elif part.size == 1:
+            names.append(part.name)
+        else:
+            names += [f"{part.name}_{i}" for i in range(part.size)]
+    return names
+
+
+def vector_feature(names: list[str]) -> dict[str, Any]:
+    """Entry of info.json for a float32 vector."""
+    return {"dtype": "float32", "shape": [len(names)], "names": names}
+
+
+def video_feature(size: tuple[int, int], fps: float, codec: str) -> dict[str, Any]:
+    """Entry of info.json for a camera."""
+    height, width = size
+    info = {
+        "video.height": height,
+        "video.width": width,
+        "video.codec": codec,
+        "video.pix_fmt": "yuv420p",
+        "video.is_depth_map": False,
+        "video.fps": whole(fps),
+        "video.channels": 3,
+        "has_audio": False,
+    }
+    return {"dtype": "video", "shape": [height, width, 3], "names": ["height", "width", "channels"], "info": info}
+
+
+def arrow_type(feature: dict[str, Any]) -> pa.DataType:
+    """Column type of a table feature: a scalar for shape (1,), else a list of fixed length."""
+    scalar = pa.type_for_alias("bool" if feature["dtype"] == "bool" else feature["dtype"])
+    (size,) = feature["shape"]
+    return scalar if size == 1 else pa.list_(scalar, size)
+
+
+def whole(fps: float) -> int | float:
+    """LeRobot writes whole rates as integers."""
+    return int(fps) if float(fps).is_integer() else float(fps)
+
+
+def tasks_table(tasks: list[str]) -> pa.Table:
+    """tasks.parquet of v3.0: a pandas frame with the task strings as index, as LeRobot looks tasks up."""
+    index = "__index_level_0__"
+    columns = [
+        {
+            "name": "task_index",
+            "field_name": "task_index",
+            "pandas_type": "int64",
+            "numpy_type": "int64",
+            "metadata": None,
+        },
+        {"name": None, "field_name": index, "pandas_type": "unicode", "numpy_type": "object", "metadata": None},
+    ]
+    pandas = {"index_columns": [index], "column_indexes": [], "columns": columns, "pandas_version": "2.2.0"}
+    schema = pa.schema([("task_index", pa.int64()), (index, pa.string())], {"pandas": json.dumps(pandas)})
+    return pa.table([pa.array(range(len(tasks)), pa.int64()), pa.array(tasks, pa.string())], schema=schema)
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file; ValueError in one line naming the file where it is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror}), expected a JSON file") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: damaged JSON ({' '.join(str(error).split())})") from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Pretty JSON, as LeRobot writes it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, indent=4, ensure_ascii=False), encoding="utf-8")
+
+
+def write_json_lines(path: Path, values: list[Any]) -> None:
+    """One JSON value per line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values), encoding="utf-8")

@@ -1,0 +1,377 @@
+"""Writes LeRobot data sets, v3.0 or v2.1: nothing appears under the final name until all of it is there."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from jaxtyping import Float, Shaped, UInt8
+
+from simforcing.data import lerobot_format as on_disk
+from simforcing.data.lerobot_files import Storage, TableFiles, VideoFiles
+from simforcing.data.lerobot_format import IMAGE_PREFIX, Declaration, Version
+from simforcing.data.lerobot_stats import Stats, aggregate, image_stats, vector_stats
+from simforcing.data.video import Codec
+from simforcing.types import Layout
+
+PARTIAL_MARK = ".simforcing-partial"
+
+
+@dataclass
+class LeRobotWriter:
+    """Writes one data set episode by episode, under `<root>.partial`; closing it renames the whole to `root`.
+
+    Use as a context manager: an exception inside leaves `root` as it was and removes what was written.
+
+    Args:
+        root: the data set's folder; it must not exist unless `overwrite`.
+        fps: frame and row rate in Hz.
+        views: camera name -> (height, width); camera `x` becomes the feature `observation.images.x`.
+        action_layout, state_layout: what the numbers of `action` and `observation.state` mean; no state: None.
+        robot: robot type, for the reader.
+        version: v3.0 (episodes share files) or v2.1 (a file per episode).
+        codec: h264 | av1.
+        masks: view name -> the view that holds its masks.
+        overwrite: replace an existing `root`, at closing time.
+        data_file_mb, video_file_mb: v3.0 starts a new file where one would grow beyond this.
+        crf: video quality, lower is better; None: the codec's default.
+    """
+
+    root: str | Path
+    _: KW_ONLY
+    fps: float
+    views: dict[str, tuple[int, int]]
+    action_layout: Layout
+    state_layout: Layout | None = None
+    robot: str | None = None
+    version: Version = "v3.0"
+    codec: Codec = "h264"
+    masks: dict[str, str] = field(default_factory=dict)
+    overwrite: bool = False
+    data_file_mb: float = on_disk.DATA_FILE_MB
+    video_file_mb: float = on_disk.VIDEO_FILE_MB
+    crf: int | None = None
+
+    def __post_init__(self) -> None:
+        self.root = Path(self.root)
+        if self.version not in on_disk.VERSIONS:
+            raise ValueError(f"unknown LeRobot version {self.version!r}; choices: {', '.join(on_disk.VERSIONS)}")
+        if not self.views or not self.fps > 0:
+            raise ValueError(
+                f"{self.root}: {len(self.views)} views at {self.fps} Hz, expected at least one and fps > 0"
+            )
+        for mask in {*self.masks, *self.masks.values()} - set(self.views):
+            raise ValueError(f"{self.root}: mask of or in view {mask!r}; views: {', '.join(self.views)}")
+        if self.root.exists() and not self.overwrite:
+            raise ValueError(f"{self.root} exists; choose another name or overwrite it")
+        self._partial = self.root.with_name(f"{self.root.name}.partial")
+        if self._partial.exists() and not (self._partial / PARTIAL_MARK).is_file():
+            raise ValueError(f"{self._partial} exists and is no interrupted data set; move it away")
+        self._features = _features(self)
+        self._extra_names: list[str] | None = None
+        self._tasks: dict[str, int] = {}
+        self._episodes: list[dict[str, Any]] = []
+        self._stats: list[dict[str, Stats]] = []
+        self._names: list[str] = []
+        self._num_rows = 0
+        with self._reporting_disk_errors():
+            shutil.rmtree(self._partial, ignore_errors=True)
+            self._partial.mkdir(parents=True)
+            (self._partial / PARTIAL_MARK).touch()
+        storage = Storage(
+            version=self.version,
+            fps=self.fps,
+            codec=self.codec,
+            crf=self.crf,
+            data_file_mb=self.data_file_mb,
+            video_file_mb=self.video_file_mb,
+        )
+        self._tables = TableFiles(self._partial, storage)
+        self._videos = {view: VideoFiles(self._partial, storage, view, size) for view, size in self.views.items()}
+
+    def add(
+        self,
+        *,
+        frames: dict[str, UInt8[np.ndarray, "f h w 3"]],
+        action: Float[np.ndarray, "f a"],
+        state: Float[np.ndarray, "f s"] | None = None,
+        task: str = "",
+        extra: dict[str, Any] | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Append one episode.
+
+        Args:
+            frames: every view's frames.
+            action, state: one row per frame; action i is commanded at frame i, state i measured at it.
+            task: the instruction.
+            extra: further columns, one value or row per frame, or one value for the whole episode.
+            name: the episode's original name.
+        Raises:
+            ValueError: a field of the wrong shape, dtype or length, NaN, or columns that differ between episodes.
+            OSError: the disk is full; the data set is then given up and `root` untouched.
+        """
+        columns = self._columns(frames, action, state, extra or {})
+        num_frames = len(action)
+        index = len(self._episodes)
+        task_index = self._tasks.setdefault(task, len(self._tasks))
+        row = np.arange(num_frames)
+        columns |= {
+            "timestamp": (row / self.fps).astype(np.float32),
+            "frame_index": row,
+            "episode_index": np.full(num_frames, index),
+            "index": row + self._num_rows,
+            "task_index": np.full(num_frames, task_index),
+        }
+        where: dict[str, Any] = {"episode_index": index, "tasks": [task], "length": num_frames}
+        with self._reporting_disk_errors():
+            where |= self._tables.append(self._arrow_table(columns), index)
+            where |= {"dataset_from_index": self._num_rows, "dataset_to_index": self._num_rows + num_frames}
+            for view in self.views:
+                where |= self._videos[view].append(frames[view], index)
+        stats = {key: vector_stats(values) for key, values in columns.items() if values.dtype.kind != "U"}
+        stats |= {IMAGE_PREFIX + view: image_stats(frames[view]) for view in self.views}
+        self._episodes.append(where)
+        self._stats.append(stats)
+        self._names.append(name or f"episode_{index:06d}")
+        self._num_rows += num_frames
+
+    def close(self) -> None:
+        """Write the metadata and give the set its name. ValueError where no episode was added."""
+        if not self._episodes:
+            self.abort()
+            raise ValueError(f"{self.root}: no episode was added, nothing to write")
+        with self._reporting_disk_errors():
+            self._tables.close()
+            for video in self._videos.values():
+                video.close()
+            self._write_meta()
+            (self._partial / PARTIAL_MARK).unlink()
+            _put_in_place(self._partial, Path(self.root))
+
+    def abort(self) -> None:
+        """Give up: remove what was written and leave `root` as it was."""
+        with suppress(OSError):
+            self._tables.close()
+        for video in self._videos.values():
+            video.abort()
+        shutil.rmtree(self._partial, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    @contextmanager
+    def _reporting_disk_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if hasattr(self, "_videos"):
+                self.abort()
+            reason = error.strerror or " ".join(str(error).split())
+            raise OSError(
+                error.errno, f"{self.root}: cannot write the data set ({reason}); nothing was changed"
+            ) from error
+
+    def _columns(
+        self, frames: dict[str, np.ndarray], action: np.ndarray, state: np.ndarray | None, extra: dict[str, Any]
+    ) -> dict[str, np.ndarray]:
+        """The episode's table columns, checked against the declared features."""
+        episode = f"{self.root}: episode {len(self._episodes)}"
+        num_frames = len(action)
+        if num_frames == 0:
+            raise ValueError(f"{episode}: no rows, expected at least one")
+        for view in self.views.keys() | frames.keys():
+            found = "nothing" if view not in frames else f"{frames[view].dtype} {frames[view].shape}"
+            if view not in self.views:
+                raise ValueError(f"{episode}: unknown view {view!r}; views: {', '.join(self.views)}")
+            expected = (num_frames, *self.views[view], 3)
+            if view not in frames or frames[view].shape != expected or frames[view].dtype != np.uint8:
+                raise ValueError(f"{episode}: view {view} is {found}, expected uint8 {expected}")
+        columns = {"action": _checked(f"{episode}: action", action, (num_frames, self.action_layout.dim))}
+        if (state is None) != (self.state_layout is None):
+            raise ValueError(f"{episode}: a state is given exactly where the set declares a state layout")
+        if state is not None and self.state_layout is not None:
+            state = _checked(f"{episode}: observation.state", state, (num_frames, self.state_layout.dim))
+            columns["observation.state"] = state
+        for key, value in extra.items():
+            columns[key] = _extra_column(f"{episode}: {key}", value, num_frames)
+        self._declare_extra(episode, {key: columns[key] for key in extra})
+        return columns
+
+    def _declare_extra(self, episode: str, extra: dict[str, np.ndarray]) -> None:
+        """The first episode declares the extra columns; all others must have the same."""
+        found = {}
+        for key, values in extra.items():
+            if "/" in key or (key in self._features and self._extra_names is None):
+                raise ValueError(f"{episode}: extra column {key!r} is no free name")
+            dtype = "string" if values.dtype.kind == "U" else str(values.dtype)
+            found[key] = {"dtype": dtype, "shape": list(values.shape[1:]) or [1], "names": None}
+        if self._extra_names is None:
+            self._extra_names = list(found)
+            index_features = {key: self._features.pop(key) for key in on_disk.INDEX_DTYPES}
+            self._features |= found | index_features
+        for key in self._extra_names + [key for key in found if key not in self._extra_names]:
+            expected = self._features[key] if key in self._extra_names else None
+            if expected != found.get(key):
+                raise ValueError(
+                    f"{episode}: extra column {key!r} is {found.get(key)}, the first episode has {expected}"
+                )
+
+    def _arrow_table(self, columns: dict[str, np.ndarray]) -> pa.Table:
+        features = {key: feature for key, feature in self._features.items() if feature["dtype"] != "video"}
+        types = {key: on_disk.arrow_type(feature) for key, feature in features.items()}
+        arrays = []
+        for key, kind in types.items():
+            values = columns[key]
+            if pa.types.is_fixed_size_list(kind):
+                flat = pa.array(values.reshape(-1), kind.value_type)
+                arrays.append(pa.FixedSizeListArray.from_arrays(flat, type=kind))
+            else:
+                arrays.append(pa.array(values.reshape(-1), kind))
+        return pa.table(arrays, schema=pa.schema(list(types.items())))
+
+    def _write_meta(self) -> None:
+        meta = self._partial / "meta"
+        meta.mkdir()
+        merged = {key: aggregate([stats[key] for stats in self._stats]) for key in self._stats[0]}
+        tasks = list(self._tasks)
+        if self.version == "v3.0":
+            on_disk.write_json(self._partial / on_disk.STATS_PATH, _plain(merged))
+            pq.write_table(on_disk.tasks_table(tasks), self._partial / on_disk.TASKS_PATH["v3.0"])
+            path = self._partial / on_disk.EPISODES_PATH_V30.format(chunk_index=0, file_index=0)
+            path.parent.mkdir(parents=True)
+            pq.write_table(self._episodes_table(), path, compression="snappy")
+        else:
+            index = [{"task_index": i, "task": task} for i, task in enumerate(tasks)]
+            on_disk.write_json_lines(self._partial / on_disk.TASKS_PATH["v2.1"], index)
+            keys = ("episode_index", "tasks", "length")
+            rows = [{key: where[key] for key in keys} for where in self._episodes]
+            on_disk.write_json_lines(self._partial / on_disk.EPISODES_PATH_V21, rows)
+            stats = [{"episode_index": i, "stats": _plain(_v21(stats))} for i, stats in enumerate(self._stats)]
+            on_disk.write_json_lines(self._partial / on_disk.EPISODE_STATS_PATH_V21, stats)
+        on_disk.write_json(self._partial / on_disk.INFO_PATH, self._info())
+        numbered = all(name == f"episode_{i:06d}" for i, name in enumerate(self._names))
+        declaration = Declaration(
+            action_layout=self.action_layout,
+            state_layout=self.state_layout,
+            robot=self.robot,
+            fps=float(self.fps),
+            masks=self.masks,
+            episode_names=() if numbered else tuple(self._names),
+        )
+        on_disk.write_declaration(self._partial, declaration)
+
+    def _info(self) -> dict[str, Any]:
+        num_episodes = len(self._episodes)
+        info: dict[str, Any] = {
+            "codebase_version": self.version,
+            "robot_type": self.robot,
+            "total_episodes": num_episodes,
+            "total_frames": self._num_rows,
+            "total_tasks": len(self._tasks),
+            "chunks_size": on_disk.FILES_PER_CHUNK,
+        }
+        if self.version == "v3.0":
+            info |= {"data_files_size_in_mb": self.data_file_mb, "video_files_size_in_mb": self.video_file_mb}
+        else:
+            num_chunks = -(-num_episodes // on_disk.FILES_PER_CHUNK)
+            info |= {"total_videos": num_episodes * len(self.views), "total_chunks": num_chunks}
+        return info | {
+            "fps": on_disk.whole(self.fps),
+            "splits": {"train": f"0:{num_episodes}"},
+            "data_path": on_disk.DATA_PATH[self.version],
+            "video_path": on_disk.VIDEO_PATH[self.version],
+            "features": self._features,
+        }
+
+    def _episodes_table(self) -> pa.Table:
+        rows = []
+        for where, stats in zip(self._episodes, self._stats, strict=True):
+            flat = {
+                f"stats/{feature}/{name}": value.tolist()
+                for feature, values in stats.items()
+                for name, value in values.items()
+            }
+            rows.append(where | flat | {"meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0})
+        return pa.Table.from_pylist(rows)
+
+
+def _features(writer: LeRobotWriter) -> dict[str, dict[str, Any]]:
+    """The `features` of info.json, before extra columns."""
+    features = {
+        IMAGE_PREFIX + view: on_disk.video_feature(size, writer.fps, writer.codec)
+        for view, size in writer.views.items()
+    }
+    if writer.state_layout is not None:
+        features["observation.state"] = on_disk.vector_feature(on_disk.number_names(writer.state_layout))
+    features["action"] = on_disk.vector_feature(on_disk.number_names(writer.action_layout))
+    for key, dtype in on_disk.INDEX_DTYPES.items():
+        features[key] = {"dtype": dtype, "shape": [1], "names": None}
+    return features
+
+
+def _checked(field_name: str, values: np.ndarray, shape: tuple[int, int]) -> Float[np.ndarray, "f a"]:
+    """The values as float32 of that shape, all finite."""
+    if values.shape != shape or values.dtype.kind not in "fiu":
+        raise ValueError(f"{field_name} is {values.dtype} {values.shape}, expected float32 {shape}")
+    if not np.isfinite(values).all():
+        row = int(np.argwhere(~np.isfinite(values))[0][0])
+        raise ValueError(f"{field_name} has {values[row].tolist()} at row {row}, expected finite numbers")
+    return values.astype(np.float32)
+
+
+def _extra_column(field_name: str, value: Any, num_frames: int) -> Shaped[np.ndarray, "f ..."]:
+    """One value or row per frame, in a dtype that LeRobot knows; a single value is repeated."""
+    values = np.asarray(value)
+    if values.ndim == 0:
+        values = np.broadcast_to(values, (num_frames,))
+    dtype = {"i": np.int64, "u": np.int64, "f": np.float32, "b": np.bool_, "U": None}.get(values.dtype.kind, "unknown")
+    if dtype == "unknown" or len(values) != num_frames or values.ndim > 2 or (dtype is None and values.ndim > 1):
+        raise ValueError(
+            f"{field_name} is {values.dtype} {values.shape}, expected numbers, booleans or strings,"
+            f" {num_frames} rows or one value"
+        )
+    values = values if dtype is None else values.astype(dtype)
+    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+
+
+def _plain(stats: dict[str, Stats]) -> dict[str, dict[str, list]]:
+    return {feature: {name: value.tolist() for name, value in values.items()} for feature, values in stats.items()}
+
+
+def _v21(stats: dict[str, Stats]) -> dict[str, Stats]:
+    """v2.1 has no quantiles."""
+    kept = ("min", "max", "mean", "std", "count")
+    return {feature: {name: values[name] for name in kept} for feature, values in stats.items()}
+
+
+def _put_in_place(partial: Path, root: Path) -> None:
+    """Rename, keeping the old set until the new one has its name."""
+    old = root.with_name(f"{root.name}.old-{os.getpid()}")
+    if root.exists():
+        os.replace(root, old)
+    try:
+        os.replace(partial, root)
+    except OSError:
+        if old.exists():
+            os.replace(old, root)
+        raise
+    if old.is_dir():
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        old.unlink(missing_ok=True)
