@@ -1,0 +1,12 @@
+"""Simulated robots: scenes, tasks, kinematics and rendering with NumPy and MuJoCo, never torch.
+
+The defaults below must be in the environment before MuJoCo and Mesa load, so they are set here, where nobody else chose.
+"""
+
+import os
+import sys
+
+if sys.platform == "linux":
+    os.environ.setdefault("MUJOCO_GL", "egl")
+    # Mesa's software rasteriser: its own threads cost more than they give for small frames, processes are the better use.
+    os.environ.setdefault("LP_NUM_THREADS", "0")

@@ -1,0 +1,208 @@
+"""Simulated episodes of the tabletop: a scene, a plan, contact physics and rendered frames as arrays.
+
+Every episode is a function of (config, seed, index); counterfactual episodes share their scene and start.
+"""
+
+from dataclasses import dataclass, field
+
+import mujoco
+import numpy as np
+from jaxtyping import Float, UInt8
+
+from simforcing.sim.kinematics import Kinematics, site_pose
+from simforcing.sim.render import Renderer
+from simforcing.sim.robot import TABLETOP_ARM
+from simforcing.sim.scene import Scene, SceneConfig, apply, compile_tabletop, place_objects
+from simforcing.sim.tasks import Command, Plan, TaskKind, Workspace, plan, wander_plan
+
+EPISODES, COUNTERFACTUALS = 0, 1  # streams of random numbers: the two sets never share a scene
+BRANCHES = 4
+LIFT_M = 0.03
+
+
+@dataclass(frozen=True, kw_only=True)
+class TabletopConfig:
+    """A tabletop simulator.
+
+    Args:
+        scene: how much scenes vary.
+        workspace: where the arm starts and is sent.
+        num_frames: frames per episode; one control step between two of them.
+        size_px: height and width of a frame.
+        control_hz: rate of commands and frames.
+        timestep_s: physics step; a control step must be a whole number of them.
+        supersample: see `Renderer`.
+        task_weights: shares of reach, push, pick and miss among episodes.
+    """
+
+    scene: SceneConfig = field(default_factory=SceneConfig)
+    workspace: Workspace = field(default_factory=Workspace)
+    num_frames: int = 33
+    size_px: int = 64
+    control_hz: float = 5.0
+    timestep_s: float = 0.005
+    supersample: int = 2
+    task_weights: tuple[float, float, float, float] = (0.35, 0.25, 0.33, 0.07)
+
+    def __post_init__(self) -> None:
+        if self.num_frames < 2:
+            raise ValueError(f"num_frames {self.num_frames}: an episode needs at least 2 frames")
+        if self.size_px < 16:
+            raise ValueError(f"size_px {self.size_px}: at least 16 pixels")
+        if abs(self.num_substeps * self.timestep_s * self.control_hz - 1) > 1e-9 or self.num_substeps < 1:
+            raise ValueError(
+                f"timestep_s {self.timestep_s}: a control step of {1 / self.control_hz} s must be a multiple of it"
+            )
+        if min(self.task_weights) < 0 or sum(self.task_weights) <= 0:
+            raise ValueError(f"task_weights {self.task_weights}: must not be negative and must not all be 0")
+
+    @property
+    def num_substeps(self) -> int:
+        """Physics steps in a control step."""
+        return round(1 / (self.control_hz * self.timestep_s))
+
+    def build(self) -> "Tabletop":
+        """The simulator; opens this process's OpenGL context."""
+        return Tabletop(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedEpisode:
+    """Frames, measured states and commands; row i of both belongs to frame i, the last command is the final one again.
+
+    Args:
+        lifted: the targeted object was clearly above the table at some frame.
+        start, branch: number of the shared start and of the action sequence in a counterfactual set, else index and 0.
+    """
+
+    frames: UInt8[np.ndarray, "f h w 3"]
+    action: Float[np.ndarray, "f 7"]
+    state: Float[np.ndarray, "f 7"]
+    joint_rad: Float[np.ndarray, "f 6"]
+    task: str
+    kind: TaskKind
+    lifted: bool
+    start: int
+    branch: int
+
+
+class Tabletop:
+    """One compiled model and one renderer, reused for every episode of a process."""
+
+    def __init__(self, config: TabletopConfig) -> None:
+        self.config, self.robot = config, TABLETOP_ARM
+        self._model = compile_tabletop(
+            self.robot,
+            num_slots=config.scene.num_objects[1],
+            timestep_s=config.timestep_s,
+            size_px=config.size_px * config.supersample,
+        )
+        self._data = mujoco.MjData(self._model)
+        self._kinematics = Kinematics(self.robot)
+        self._renderer = Renderer(self._model, size_px=config.size_px, supersample=config.supersample)
+        self._site = self._model.site(self.robot.site).id
+        self._arm = np.array([self._model.joint(name).qposadr[0] for name in self.robot.joints])
+        self._fingers = np.array([self._model.joint(name).qposadr[0] for name in self.robot.fingers])
+
+    def episode(self, *, seed: int, index: int) -> SimulatedEpisode:
+        """Episode `index` of the set with that seed."""
+        rng = np.random.default_rng([seed, EPISODES, index])
+        scene, start = self.config.scene.draw(rng), self.config.workspace.draw(rng)
+        start[2] = max(start[2], 0.1)
+        weights = np.array(self.config.task_weights)
+        kinds: list[TaskKind] = ["reach", "push", "pick", "miss"]
+        kind = kinds[rng.choice(4, p=weights / weights.sum())]
+        chosen = plan(kind, scene, start, rng, num_steps=self.config.num_frames - 1)
+        return self.simulate(scene, start, chosen, start_index=index, branch=0)
+
+    def counterfactuals(self, *, seed: int, index: int) -> tuple[SimulatedEpisode, ...]:
+        """Four episodes from start `index`: a pick, a grasp that closes beside the object, and two reaches.
+
+        Goals of the reaches are chosen far from the other branches, so that the four soon look different.
+        """
+        rng = np.random.default_rng([seed, COUNTERFACTUALS, index])
+        scene, start = self.config.scene.draw(rng), self.config.workspace.draw(rng)
+        start[2] = max(start[2], 0.1)
+        num_steps = self.config.num_frames - 1
+        target = int(rng.integers(len(scene.objects)))
+        other = (target + 1) % len(scene.objects)
+        plans = [
+            plan("pick", scene, start, rng, num_steps=num_steps, target=target),
+            plan("miss", scene, start, rng, num_steps=num_steps, target=other),
+        ]
+        taken = [start[:3], *(np.array([*scene.objects[i].position_m, 0.05]) for i in (target, other))]
+        for _ in range(BRANCHES - len(plans)):
+            goal = self._far_goal(taken, rng)
+            taken.append(goal[:3])
+            side = "left" if goal[1] > 0 else "right"
+            plans.append(wander_plan(goal, start, rng, num_steps=num_steps, task=f"move to the {side}"))
+        return tuple(self.simulate(scene, start, p, start_index=index, branch=i) for i, p in enumerate(plans))
+
+    def simulate(
+        self, scene: Scene, start: Command, chosen: Plan, *, start_index: int, branch: int
+    ) -> SimulatedEpisode:
+        """Carry out a plan from rest at `start`."""
+        config, data = self.config, self._data
+        joint_rad = self._reset(scene, start)
+        path = self._kinematics.follow(chosen.commands[:, :6], joint_rad)
+        fingers = np.repeat(self.robot.finger_from_gripper(chosen.commands[:, 6])[:, None], 2, axis=1)
+        controls = np.concatenate([path, fingers], axis=1)
+        frames = np.empty((config.num_frames, config.size_px, config.size_px, 3), np.uint8)
+        states, joints, highest = [], [], 0.0
+        for i in range(config.num_frames):
+            frames[i] = self._renderer.render(data)
+            states.append(self._state())
+            joints.append(data.qpos[self._arm].copy())
+            if chosen.target >= 0:
+                highest = max(highest, self._height_above_rest(scene, chosen.target))
+            if i < len(controls):
+                self._advance(controls[i])
+        action = np.concatenate([chosen.commands, chosen.commands[-1:]])
+        return SimulatedEpisode(
+            frames=frames,
+            action=action.astype(np.float32),
+            state=np.array(states, np.float32),
+            joint_rad=np.array(joints),
+            task=chosen.task,
+            kind=chosen.kind,
+            lifted=highest > LIFT_M,
+            start=start_index,
+            branch=branch,
+        )
+
+    def close(self) -> None:
+        """Free the OpenGL context."""
+        self._renderer.close()
+
+    def _far_goal(self, taken: list[np.ndarray], rng: np.random.Generator) -> Command:
+        goals = [self.config.workspace.draw(rng) for _ in range(24)]
+        return max(goals, key=lambda goal: min(float(np.linalg.norm(goal[:3] - place)) for place in taken))
+
+    def _reset(self, scene: Scene, start: Command) -> np.ndarray:
+        apply(scene, self._model)
+        self._renderer.reload_textures()
+        mujoco.mj_resetData(self._model, self._data)
+        place_objects(scene, self._model, self._data)
+        home = np.array(self.robot.home_rad)
+        home[0] = np.arctan2(start[1], start[0])
+        joint_rad = self._kinematics.inverse(start[:6], home)
+        finger_m = self.robot.finger_from_gripper(float(start[6]))
+        self._data.qpos[self._arm], self._data.qpos[self._fingers] = joint_rad, finger_m
+        self._data.ctrl[:] = [*joint_rad, finger_m, finger_m]
+        mujoco.mj_forward(self._model, self._data)
+        return joint_rad
+
+    def _advance(self, control: np.ndarray) -> None:
+        """One control step: the servos' targets move evenly from the last command to this one."""
+        before, num = self._data.ctrl.copy(), self.config.num_substeps
+        for substep in range(1, num + 1):
+            self._data.ctrl[:] = before + (control - before) * min(1.0, 1.25 * substep / num)
+            mujoco.mj_step(self._model, self._data)
+        mujoco.mj_forward(self._model, self._data)
+
+    def _state(self) -> np.ndarray:
+        finger_m = float(self._data.qpos[self._fingers].mean())
+        return np.array([*site_pose(self._data, self._site), self.robot.gripper_from_finger(finger_m)])
+
+    def _height_above_rest(self, scene: Scene, index: int) -> float:
+        return float(self._data.body(f"object_{index}").xpos[2]) - scene.objects[index].half_size_m[2]

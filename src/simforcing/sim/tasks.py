@@ -1,0 +1,210 @@
+"""Scripted tasks: a scene and a start become waypoints, waypoints become one commanded pose per control step.
+
+A command is 7 numbers: end-effector xyz (m), extrinsic xyz Euler angles (rad), gripper (0 closed .. 1 open), base frame.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from simforcing.sim.scene import Scene, SceneObject
+
+TaskKind = Literal["reach", "push", "pick", "miss"]
+Command = Float[np.ndarray, "7"]
+
+DIRECTIONS: dict[str, tuple[float, float]] = {
+    "forward": (1.0, 0.0),
+    "back": (-1.0, 0.0),
+    "to the left": (0.0, 1.0),
+    "to the right": (0.0, -1.0),
+}
+APPROACH_HEIGHT_M = 0.115
+CARRY_HEIGHT_M = (0.12, 0.22)
+TRAVEL_SPEED_M_PER_STEP = 0.055
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workspace:
+    """Where the end-effector is sent: polar about the base, height above the table, tilt of the gripper.
+
+    Args:
+        radius_m, azimuth_rad, height_m: reachable region for free targets.
+        tilt_rad: pitch about the base's y axis turned with the arm; negative points the gripper outwards.
+        roll_rad, wrist_rad: half ranges of roll and of the turn of the wrist against the arm's azimuth.
+    """
+
+    radius_m: tuple[float, float] = (0.2, 0.38)
+    azimuth_rad: float = 0.95
+    height_m: tuple[float, float] = (0.04, 0.26)
+    tilt_rad: tuple[float, float] = (-0.6, 0.15)
+    roll_rad: float = 0.25
+    wrist_rad: float = 0.9
+
+    def draw(self, rng: np.random.Generator, gripper: float | None = None) -> Command:
+        """A random command; the gripper is fully open or closed where none is given."""
+        radius, height = rng.uniform(*self.radius_m), rng.uniform(*self.height_m)
+        azimuth = rng.uniform(-self.azimuth_rad, self.azimuth_rad)
+        # A gripper held high can only tilt outwards: the wrist joint ends there.
+        tilt = rng.uniform(self.tilt_rad[0], self.tilt_rad[1] - 2.0 * max(0.0, height - 0.12))
+        roll, turn = rng.uniform(-self.roll_rad, self.roll_rad), rng.uniform(-self.wrist_rad, self.wrist_rad)
+        opening = float(rng.random() < 0.5) if gripper is None else gripper
+        place = (radius * np.cos(azimuth), radius * np.sin(azimuth), height)
+        return np.array([*place, roll, tilt, azimuth + turn, opening])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waypoint:
+    """A command to arrive at after `num_steps` control steps."""
+
+    command: Command
+    num_steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A scripted attempt: the instruction and the commands, action i leading from frame i to frame i + 1."""
+
+    kind: TaskKind
+    task: str
+    target: int
+    commands: Float[np.ndarray, "k 7"]
+
+
+def interpolate(start: Command, waypoints: Sequence[Waypoint], num_steps: int) -> Float[np.ndarray, "k 7"]:
+    """Commands for `num_steps` steps: smooth starts and stops between waypoints, the last one held."""
+    commands, here = [], start
+    for waypoint in waypoints:
+        u = np.arange(1, waypoint.num_steps + 1)[:, None] / waypoint.num_steps
+        # Half linear, half smoothstep: slows down at waypoints but never stands still for long.
+        blend = 0.5 * u + 0.5 * u * u * (3 - 2 * u)
+        commands.append(here + blend * (waypoint.command - here))
+        here = waypoint.command
+    held = np.repeat(here[None], max(0, num_steps - sum(len(c) for c in commands)), axis=0)
+    return np.concatenate([*commands, held])[:num_steps]
+
+
+def plan(
+    kind: TaskKind, scene: Scene, start: Command, rng: np.random.Generator, *, num_steps: int, target: int | None = None
+) -> Plan:
+    """A plan of the given kind for object number `target` (random where None); raises ValueError for an unknown kind.
+
+    reach: the gripper goes to the object and then about the workspace; push: it moves the object along one axis;
+    pick: it closes around the object, lifts and carries it; miss: as pick, but it closes beside the object.
+    """
+    makers = {"reach": _reach, "push": _push, "pick": _pick, "miss": _miss}
+    if kind not in makers:
+        raise ValueError(f"unknown task {kind!r}; choices: {', '.join(makers)}")
+    index = int(rng.integers(len(scene.objects))) if target is None else target
+    task, waypoints = makers[kind](scene.objects[index], start, rng)
+    waypoints += _wander(waypoints[-1].command, rng, num_steps - sum(w.num_steps for w in waypoints), kind)
+    return Plan(kind=kind, task=task, target=index, commands=interpolate(start, waypoints, num_steps))
+
+
+def wander_plan(goal: Command, start: Command, rng: np.random.Generator, *, num_steps: int, task: str) -> Plan:
+    """Go straight to `goal`, then on about the workspace."""
+    waypoints = [_travel(start, goal, rng)]
+    waypoints += _wander(goal, rng, num_steps - waypoints[0].num_steps, "reach")
+    return Plan(kind="reach", task=task, target=-1, commands=interpolate(start, waypoints, num_steps))
+
+
+def _travel(here: Command, command: Command, rng: np.random.Generator) -> Waypoint:
+    distance = float(np.linalg.norm(command[:3] - here[:3])) + 0.06 * float(np.abs(command[3:6] - here[3:6]).max())
+    pace = TRAVEL_SPEED_M_PER_STEP * rng.uniform(0.7, 1.15)
+    return Waypoint(command=command, num_steps=max(2, round(distance / pace)))
+
+
+def _wander(here: Command, rng: np.random.Generator, num_steps: int, kind: TaskKind) -> list[Waypoint]:
+    waypoints = []
+    while num_steps > 0:
+        gripper = 0.0 if kind == "pick" and rng.random() < 0.8 else None
+        waypoints.append(_travel(here, Workspace().draw(rng, gripper), rng))
+        here = waypoints[-1].command
+        num_steps -= waypoints[-1].num_steps
+    return waypoints
+
+
+def _reach(item: SceneObject, start: Command, rng: np.random.Generator) -> tuple[str, list[Waypoint]]:
+    x, y = item.position_m
+    over = Workspace().draw(rng)
+    over[:3] = x, y, 2 * item.half_size_m[2] + rng.uniform(0.02, 0.05)
+    over[5] = np.arctan2(y, x) + rng.uniform(-0.8, 0.8)
+    return f"reach the {item.phrase}", [_travel(start, over, rng)]
+
+
+def _push(item: SceneObject, start: Command, rng: np.random.Generator) -> tuple[str, list[Waypoint]]:
+    name = str(rng.choice(_open_directions(item)))
+    direction, centre = np.array(DIRECTIONS[name]), np.array(item.position_m)
+    behind = centre - direction * (item.half_size_m[0] * 1.4 + 0.035)
+    beyond = centre + direction * rng.uniform(0.06, 0.12)
+    # The closed fingers are wider across y of the gripper: that side leads.
+    yaw = _nearest_turn(np.arctan2(direction[1], direction[0]), np.arctan2(centre[1], centre[0]), np.pi)
+    low = max(0.02, item.half_size_m[2] * 0.8)
+    above, at, through = (np.array([*p, z, 0, 0, yaw, 0.0]) for p, z in ((behind, 0.1), (behind, low), (beyond, low)))
+    pace = 0.03 * rng.uniform(0.8, 1.3)
+    steps = max(3, round(float(np.linalg.norm(beyond - behind)) / pace))
+    lift = through + np.array([0, 0, 0.08, 0, 0, 0, 0])
+    return f"push the {item.phrase} {name}", [
+        _travel(start, above, rng),
+        Waypoint(command=at, num_steps=3),
+        Waypoint(command=through, num_steps=steps),
+        Waypoint(command=lift, num_steps=2),
+    ]
+
+
+def _open_directions(item: SceneObject) -> list[str]:
+    """Directions in which both ends of the push can be reached."""
+    centre = np.array(item.position_m)
+    names = []
+    for name, direction in DIRECTIONS.items():
+        ends = centre + np.outer((-0.08, 0.12), direction)
+        radii, azimuths = np.linalg.norm(ends, axis=1), np.arctan2(ends[:, 1], ends[:, 0])
+        if radii.min() > 0.17 and radii.max() < 0.42 and np.abs(azimuths).max() < 1.2:
+            names.append(name)
+    return names or ["forward"]
+
+
+def _pick(item: SceneObject, start: Command, rng: np.random.Generator) -> tuple[str, list[Waypoint]]:
+    grasp = _grasp(item, np.array(item.position_m), rng)
+    carry = Workspace().draw(rng, 0.0)
+    carry[2] = rng.uniform(*CARRY_HEIGHT_M)
+    return f"pick up the {item.phrase}", [*_descend_and_close(grasp, start, rng), _travel(grasp, carry, rng)]
+
+
+def _miss(item: SceneObject, start: Command, rng: np.random.Generator) -> tuple[str, list[Waypoint]]:
+    centre = np.array(item.position_m)
+    angle = np.arctan2(centre[1], centre[0]) + rng.choice([-1.0, 1.0]) * np.pi / 2
+    beside = centre + rng.uniform(0.075, 0.09) * np.array([np.cos(angle), np.sin(angle)])
+    grasp = _grasp(item, beside, rng)
+    carry = Workspace().draw(rng, 0.0)
+    carry[2] = rng.uniform(*CARRY_HEIGHT_M)
+    return f"pick up the {item.phrase}", [*_descend_and_close(grasp, start, rng), _travel(grasp, carry, rng)]
+
+
+def _grasp(item: SceneObject, place: Float[np.ndarray, "2"], rng: np.random.Generator) -> Command:
+    azimuth = np.arctan2(place[1], place[0])
+    if item.shape == "box":
+        yaw = _nearest_turn(item.yaw_rad, azimuth, np.pi / 2)
+    else:
+        yaw = azimuth + rng.uniform(-0.6, 0.6)
+    return np.array([*place, max(0.016, item.half_size_m[2] - 0.004), 0.0, 0.0, yaw, 1.0])
+
+
+def _descend_and_close(grasp: Command, start: Command, rng: np.random.Generator) -> list[Waypoint]:
+    above, closed, lifted = grasp.copy(), grasp.copy(), grasp.copy()
+    above[2] = APPROACH_HEIGHT_M
+    closed[6], lifted[6] = 0.0, 0.0
+    lifted[2] = APPROACH_HEIGHT_M
+    return [
+        _travel(start, above, rng),
+        Waypoint(command=grasp, num_steps=int(rng.integers(2, 4))),
+        Waypoint(command=closed, num_steps=2),
+        Waypoint(command=lifted, num_steps=int(rng.integers(2, 4))),
+    ]
+
+
+def _nearest_turn(angle: float, reference: float, period: float) -> float:
+    """The angle equal to `angle` modulo `period` that lies nearest to `reference`."""
+    return float(reference + (angle - reference + period / 2) % period - period / 2)
