@@ -1,6 +1,6 @@
 """The documents do what they say: every command of a ```console block runs, in order, in one folder per document.
 
-A command that cannot run here (hours, an accelerator, the reader's data) stands in a ```sh block, with the reason before it.
+A command that cannot run here (hours, an accelerator, the reader's data) stands in a ```sh block, after the reason.
 """
 
 import os
