@@ -1,6 +1,6 @@
 """Simulated robots: scenes, tasks, kinematics and rendering with NumPy and MuJoCo, never torch.
 
-The defaults below must be in the environment before MuJoCo and Mesa load, so they are set here, where nobody else chose.
+The defaults below must be in the environment before MuJoCo and Mesa load, so they are set here, unless chosen already.
 """
 
 import os
@@ -8,5 +8,5 @@ import sys
 
 if sys.platform == "linux":
     os.environ.setdefault("MUJOCO_GL", "egl")
-    # Mesa's software rasteriser: its own threads cost more than they give for small frames, processes are the better use.
+    # Mesa's software rasteriser: its own threads cost more than they give for small frames; processes use cores better.
     os.environ.setdefault("LP_NUM_THREADS", "0")

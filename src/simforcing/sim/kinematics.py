@@ -1,6 +1,6 @@
-"""Forward and inverse kinematics of an arm by damped least squares: pose = xyz (m) and extrinsic xyz Euler angles (rad).
+"""Forward and inverse kinematics of an arm by damped least squares; a pose is xyz (m) and extrinsic xyz Euler (rad).
 
-Levenberg-Marquardt on e = (p - p_hat, log(R R_hat^T)): dq = J^T (J J^T + damping^2 I)^-1 e, clipped to the joint limits.
+With e = (p - p_hat, log(R R_hat^T)): dq = J^T (J J^T + damping^2 I)^-1 e, clipped to the joint limits.
 """
 
 import mujoco

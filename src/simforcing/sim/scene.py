@@ -1,6 +1,6 @@
 """The tabletop scene: one compiled MuJoCo model, and a frozen description of how an episode varies it in place.
 
-Everything random about an episode's looks and objects is drawn into a `Scene` from a seed; `apply` writes it into the model.
+Everything random about an episode's looks and objects is drawn into a `Scene`; `apply` writes it into the model.
 """
 
 from dataclasses import dataclass
@@ -83,9 +83,9 @@ class SceneConfig:
     half_size_m: Range = (0.021, 0.027)
     half_height_m: Range = (0.022, 0.034)
     radius_m: Range = (0.22, 0.36)
-    azimuth_rad: float = 0.85
+    azimuth_rad: float = 0.8
     separation_m: float = 0.11
-    camera_position_m: tuple[float, float, float] = (0.62, -0.5, 0.5)
+    camera_position_m: tuple[float, float, float] = (0.64, -0.53, 0.52)
     camera_target_m: tuple[float, float, float] = (0.17, 0.0, 0.145)
     camera_fovy_deg: float = 41.0
     camera_jitter_m: float = 0.008
@@ -113,8 +113,8 @@ class SceneConfig:
             camera_target_m=_around(rng, self.camera_target_m, self.target_jitter_m),
             camera_fovy_deg=self.camera_fovy_deg,
             light_direction=_around(rng, (-0.45, 0.35, -1.0), jitter),
-            light_strength=float(0.62 * (1 + jitter * rng.uniform(-1, 1))),
-            ambient_strength=float(0.42 * (1 + jitter * rng.uniform(-1, 1))),
+            light_strength=float(0.55 * (1 + jitter * rng.uniform(-1, 1))),
+            ambient_strength=float(0.4 * (1 + jitter * rng.uniform(-1, 1))),
             table_colour=_around(rng, TABLE_COLOURS[rng.integers(len(TABLE_COLOURS))], self.colour_jitter),
             wall_colour=_around(rng, WALL_COLOURS[rng.integers(len(WALL_COLOURS))], self.colour_jitter),
             table_contrast=float(rng.uniform(*self.table_contrast)),
@@ -190,7 +190,8 @@ def compile_tabletop(robot: Robot, *, num_slots: int, timestep_s: float, size_px
   <worldbody>
     <light name="key" type="directional" pos="0 0 2" dir="0 0 -1" castshadow="false" specular="0.3 0.3 0.3"/>
     <camera name="view" pos="1 0 1" quat="1 0 0 0"/>
-    <geom name="table" type="box" size="0.55 0.6 0.02" pos="0.1 0 -0.02" material="table" condim="3" friction="0.7"/>
+    <geom name="table" type="box" size="0.5 0.6 0.02" pos="0.16 -0.06 -0.02" euler="0 0 -0.5"
+      material="table" condim="3" friction="0.7"/>
     {arm_body(robot)}{slots}
   </worldbody>
   {arm_contacts(robot)}{arm_actuators(robot)}
@@ -264,12 +265,12 @@ def _apply_view(scene: Scene, model: mujoco.MjModel) -> None:
     model.light_diffuse[light] = scene.light_strength
     model.light_ambient[light] = scene.ambient_strength
     model.vis.headlight.ambient[:] = 0.0
-    model.vis.headlight.diffuse[:] = 0.18
+    model.vis.headlight.diffuse[:] = 0.3
     model.vis.headlight.specular[:] = 0.0
 
 
 def look_at(position: Float[np.ndarray, "3"], target: Float[np.ndarray, "3"]) -> Float[np.ndarray, "4"]:
-    """Quaternion wxyz of a MuJoCo camera (x right, y up, looking along -z) that sees `target` with the horizon level."""
+    """Quaternion wxyz of a camera (MuJoCo: x right, y up, looking along -z) that sees `target`, horizon level."""
     back = (position - target) / np.linalg.norm(position - target)
     right = np.cross([0.0, 0.0, 1.0], back)
     right /= np.linalg.norm(right)

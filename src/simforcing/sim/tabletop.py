@@ -18,6 +18,7 @@ from simforcing.sim.tasks import Command, Plan, TaskKind, Workspace, plan, wande
 EPISODES, COUNTERFACTUALS = 0, 1  # streams of random numbers: the two sets never share a scene
 BRANCHES = 4
 LIFT_M = 0.03
+UNSTABLE = (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +158,10 @@ class Tabletop:
                 highest = max(highest, self._height_above_rest(scene, chosen.target))
             if i < len(controls):
                 self._advance(controls[i])
+        if any(data.warning[kind].number for kind in UNSTABLE):
+            raise RuntimeError(
+                f"start {start_index}, branch {branch}: unstable physics; lower timestep_s {config.timestep_s}"
+            )
         action = np.concatenate([chosen.commands, chosen.commands[-1:]])
         return SimulatedEpisode(
             frames=frames,

@@ -1,6 +1,6 @@
 """Scripted tasks: a scene and a start become waypoints, waypoints become one commanded pose per control step.
 
-A command is 7 numbers: end-effector xyz (m), extrinsic xyz Euler angles (rad), gripper (0 closed .. 1 open), base frame.
+A command is 7 numbers in the base frame: end-effector xyz (m), extrinsic xyz Euler (rad), gripper 0 closed .. 1 open.
 """
 
 from collections.abc import Sequence
@@ -185,10 +185,9 @@ def _miss(item: SceneObject, start: Command, rng: np.random.Generator) -> tuple[
 
 def _grasp(item: SceneObject, place: Float[np.ndarray, "2"], rng: np.random.Generator) -> Command:
     azimuth = np.arctan2(place[1], place[0])
+    yaw = azimuth + rng.uniform(-0.6, 0.6)
     if item.shape == "box":
         yaw = _nearest_turn(item.yaw_rad, azimuth, np.pi / 2)
-    else:
-        yaw = azimuth + rng.uniform(-0.6, 0.6)
     return np.array([*place, max(0.016, item.half_size_m[2] - 0.004), 0.0, 0.0, yaw, 1.0])
 
 

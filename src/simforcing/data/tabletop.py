@@ -1,0 +1,129 @@
+"""Writes the simulated tabletop as LeRobot data sets: `episodes` to learn from, `counterfactuals` to test obedience.
+
+A counterfactual set holds several true videos from each start: columns `start` and `branch` say which is which.
+"""
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from simforcing.data.lerobot_writer import LeRobotWriter
+from simforcing.sim.robot import TABLETOP_ARM
+from simforcing.sim.tabletop import BRANCHES, SimulatedEpisode, TabletopConfig
+from simforcing.sim.workers import Workers
+from simforcing.types import layout_named
+
+VIEW = "front"
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TabletopSets:
+    """Two data sets of one simulator.
+
+    Args:
+        num_episodes, num_counterfactual_starts: sizes; a start has four branches, 0 starts write no second set.
+        seed: with a number of episodes, decides everything in them; the number of processes does not.
+        simulator: what is simulated.
+        num_processes: all usable cores where None.
+    """
+
+    num_episodes: int
+    num_counterfactual_starts: int = 0
+    seed: int = 0
+    simulator: TabletopConfig = field(default_factory=TabletopConfig)
+    num_processes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_episodes < 1:
+            raise ValueError(f"num_episodes {self.num_episodes}: must be at least 1")
+        if self.num_counterfactual_starts < 0:
+            raise ValueError(f"num_counterfactual_starts {self.num_counterfactual_starts}: must not be negative")
+
+    @property
+    def num_written(self) -> int:
+        """Episodes in both sets together."""
+        return self.num_episodes + BRANCHES * self.num_counterfactual_starts
+
+    def write(self, root: str | Path, progress: Progress | None = None) -> None:
+        """Write `<root>/episodes` and, if asked for, `<root>/counterfactuals`.
+
+        Each set appears under its name when all of it is there. Raises ValueError where one of them exists already;
+        RuntimeError where OpenGL is missing or a simulation process dies.
+        """
+        root = Path(root)
+        names = ["episodes", "counterfactuals"][: 2 if self.num_counterfactual_starts else 1]
+        for name in names:
+            if (root / name).exists():
+                raise ValueError(f"{root / name} exists already; delete it or choose another folder")
+        done = 0
+
+        def count() -> None:
+            nonlocal done
+            done += 1
+            if progress is not None:
+                progress(done, self.num_written)
+
+        with Workers(self.simulator, num_processes=self.num_processes) as workers:
+            for name in names:
+                if name == "episodes":
+                    episodes = workers.episodes(seed=self.seed, num_episodes=self.num_episodes)
+                else:
+                    episodes = workers.counterfactuals(seed=self.seed, num_starts=self.num_counterfactual_starts)
+                with self._writer(root / name) as writer, closing(episodes):
+                    for episode in episodes:
+                        _add(writer, episode)
+                        count()
+
+    def _writer(self, root: Path) -> LeRobotWriter:
+        size = (self.simulator.size_px, self.simulator.size_px)
+        layout = layout_named("tabletop")
+        return LeRobotWriter(
+            root,
+            fps=self.simulator.control_hz,
+            views={VIEW: size},
+            action_layout=layout,
+            state_layout=layout,
+            robot=TABLETOP_ARM.name,
+        )
+
+
+def _add(writer: LeRobotWriter, episode: SimulatedEpisode) -> None:
+    rows = len(episode.action)
+    writer.add(
+        frames={VIEW: episode.frames},
+        action=episode.action,
+        state=episode.state,
+        task=episode.task,
+        extra={"start": np.full(rows, episode.start), "branch": np.full(rows, episode.branch)},
+    )
+
+
+def write_tabletop(
+    root: str | Path,
+    *,
+    num_episodes: int,
+    seed: int,
+    num_frames: int = 33,
+    size: int = 64,
+    num_counterfactual_starts: int = 0,
+    num_processes: int | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Write tabletop data sets with the default scenes; see `TabletopSets.write`, which takes every other setting.
+
+    Args:
+        size: height and width of a frame in pixels.
+        progress: called with (episodes written, episodes in all) after each.
+    """
+    sets = TabletopSets(
+        num_episodes=num_episodes,
+        num_counterfactual_starts=num_counterfactual_starts,
+        seed=seed,
+        simulator=TabletopConfig(num_frames=num_frames, size_px=size),
+        num_processes=num_processes,
+    )
+    sets.write(root, progress)
