@@ -52,6 +52,12 @@ class FrameIndex:
     time_base: Fraction
     header: VideoHeader
 
+    def nearest(self, time_s: float) -> int:
+        """Index of the frame shown nearest to a time; the number of frames where that is past the end."""
+        times_s = self.pts * float(self.time_base)
+        spacing_s = (times_s[-1] - times_s[0]) / max(len(times_s) - 1, 1)
+        return int(np.searchsorted(times_s, time_s - spacing_s / 2))
+
 
 def probe(path: str | Path) -> VideoHeader:
     """Header and true number of frames, without decoding. ValueError names the file where it is missing or damaged."""
@@ -67,39 +73,38 @@ class VideoFrames:
         path: the file.
         start_frame: first frame of this source (several episodes may share a file).
         num_frames: how many frames belong to it; None: all that follow.
-        start_s: the same start as a time in the file, rounded to the nearest frame; wins over `start_frame`.
+        start_s, stop_s: the same range as times in the file, each moved to the nearest frame; they win where given.
     """
 
     def __init__(
-        self, path: str | Path, start_frame: int = 0, num_frames: int | None = None, *, start_s: float | None = None
+        self,
+        path: str | Path,
+        start_frame: int = 0,
+        num_frames: int | None = None,
+        *,
+        start_s: float | None = None,
+        stop_s: float | None = None,
     ) -> None:
         self.path = str(path)
-        self._start_frame = start_frame
-        self._num_frames = num_frames
-        self._start_s = start_s
+        self._start_frame, self._num_frames = start_frame, num_frames
+        self._start_s, self._stop_s = start_s, stop_s
 
     def __repr__(self) -> str:
-        return f"VideoFrames({self.path!r}, start_frame={self._start_frame}, num_frames={self._num_frames})"
+        return f"VideoFrames({self.path!r}, start_frame={self._start_frame}, start_s={self._start_s})"
 
     @property
     def num_frames(self) -> int:
-        """Frames of this source: as declared, or all that the file holds from its start."""
-        return self.num_stored if self._num_frames is None else self._num_frames
-
-    @property
-    def num_stored(self) -> int:
-        """Frames that the file really holds from this source's start on; opens the file (no decoding)."""
-        return max(len(_frame_index(self.path).pts) - self.start_frame, 0)
+        """As declared, or all that the file holds in the source's range (opens the file, decodes nothing)."""
+        if self._num_frames is not None:
+            return self._num_frames
+        index = _frame_index(self.path)
+        stop = len(index.pts) if self._stop_s is None else index.nearest(self._stop_s)
+        return max(stop - self.start_frame, 0)
 
     @property
     def start_frame(self) -> int:
         """Index in the file of this source's first frame."""
-        if self._start_s is None:
-            return self._start_frame
-        index = _frame_index(self.path)
-        times_s = index.pts * float(index.time_base)
-        spacing_s = (times_s[-1] - times_s[0]) / max(len(times_s) - 1, 1)
-        return int(np.searchsorted(times_s, self._start_s - spacing_s / 2))
+        return self._start_frame if self._start_s is None else _frame_index(self.path).nearest(self._start_s)
 
     @property
     def size(self) -> tuple[int, int]:
