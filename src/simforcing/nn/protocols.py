@@ -32,6 +32,7 @@ class Autoencoder(Protocol):
         ...
 
 
+@runtime_checkable
 class BatchSource(Protocol):
     """Windows by index; the trainer decides the order."""
 
@@ -49,6 +50,7 @@ class Loss:
     terms: dict[str, Float[Tensor, ""]]
 
 
+@runtime_checkable
 class Objective(Protocol):
     """One training step's loss, a function of (model, batch, draws) alone."""
 
