@@ -6,12 +6,12 @@ NaN, or a value more than 5 % outside its layout's declared range rejects the ep
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
 
-from simforcing.types import Episode, EpisodeSet, Layout, Rejected, View
+from simforcing.types import Episode, EpisodeSet, FrameSource, Layout, Rejected, View
 
 RANGE_TOLERANCE = 0.05  # of the declared range's width
 SURPLUS_FRAMES = 1
@@ -84,9 +84,7 @@ def accept(
 
     Layouts that are None are not checked: then only NaN, lengths and shapes count.
     """
-    fault = _view_fault(candidate) or table_fault(candidate.action, action_layout, "action")
-    if fault is None and candidate.state is not None:
-        fault = table_fault(candidate.state, state_layout, "state")
+    fault = _view_fault(candidate) or _table_faults(candidate, action_layout, state_layout)
     if fault is not None:
         return Rejected(name=candidate.name, reason=fault)
     action_time_s = _times(candidate.action, candidate.action_time_s, candidate.fps)
@@ -118,17 +116,36 @@ class Inspector:
     """Applies the rules to one data set and collects episodes, rejections and warning lines.
 
     A reader calls `consider` (or `reject`) once per episode and `finish` once.
+
+    Args:
+        root: the data set, as named in messages.
+        action_layout, state_layout: what its numbers mean; None where not declared.
+        cameras: the views to read, in this order; None: all that an episode has.
     """
 
-    def __init__(self, root: str, action_layout: Layout | None, state_layout: Layout | None) -> None:
+    def __init__(
+        self,
+        root: str,
+        action_layout: Layout | None,
+        state_layout: Layout | None,
+        cameras: tuple[str, ...] | None = None,
+    ) -> None:
         self.root = root
+        self.cameras = cameras
         self.action_layout = action_layout
         self.state_layout = state_layout
         self.episodes: list[Episode] = []
         self.rejected: list[Rejected] = []
         self._names: set[str] = set()
+        self._cameras_seen: dict[str, None] = {}
         self._warnings: list[str] = []
         self._overridden: Counter[tuple[float, float]] = Counter()
+
+    def views(self, stored: dict[str, Callable[[], FrameSource]]) -> tuple[View, ...]:
+        """The chosen views of one episode, opened; cameras that are not asked for are not opened."""
+        self._cameras_seen.update(dict.fromkeys(stored))
+        names = stored if self.cameras is None else [name for name in self.cameras if name in stored]
+        return tuple(View(name=name, frames=stored[name]()) for name in names)
 
     def consider(self, name: str, build: Callable[[], Candidate]) -> Episode | Rejected:
         """Build one candidate and judge it; a ValueError or OSError while building rejects it by name."""
@@ -177,7 +194,10 @@ class Inspector:
         return (*self._warnings, *overridden)
 
     def finish(self, *, kind: str, robot: str | None, fingerprint: str) -> EpisodeSet:
-        """The opened set; ValueError naming the first reasons where no episode is left."""
+        """The opened set; ValueError where a chosen camera exists nowhere or no episode is left (with the reasons)."""
+        for camera in self.cameras or ():
+            if self._cameras_seen and camera not in self._cameras_seen:
+                raise ValueError(f"{self.root}: no camera {camera!r}; choices: {', '.join(self._cameras_seen)}")
         if not self.episodes:
             shown = "; ".join(f"{item.name}: {item.reason}" for item in self.rejected[:SHOWN_REASONS])
             more = len(self.rejected) - SHOWN_REASONS
@@ -194,6 +214,23 @@ class Inspector:
             robot=robot,
             fingerprint=fingerprint,
         )
+
+
+def check_frames(episode_set: EpisodeSet, chunk: int = 32) -> EpisodeSet:
+    """Decode every frame of every view once, and reject by name the episodes with one that cannot be decoded.
+
+    Opening a set reads tables and frame indices only; this is the full proof, at the price of a full decode.
+    """
+    kept, rejected = [], list(episode_set.rejected)
+    for episode in episode_set.episodes:
+        fault = _frame_fault(episode, chunk)
+        if fault is None:
+            kept.append(episode)
+        else:
+            rejected.append(Rejected(name=episode.name, reason=fault))
+    if not kept:
+        raise ValueError(f"{episode_set.root}: no usable episode ({rejected[-1].name}: {rejected[-1].reason})")
+    return replace(episode_set, episodes=tuple(kept), rejected=tuple(rejected))
 
 
 def describe(episode_set: EpisodeSet) -> tuple[str, ...]:
@@ -222,6 +259,30 @@ def _view_fault(candidate: Candidate) -> str | None:
         surplus = view.frames.num_frames - candidate.num_frames
         if not 0 <= surplus <= SURPLUS_FRAMES:
             return f"view {view.name} has {view.frames.num_frames} frames, the table {candidate.num_frames}"
+    return None
+
+
+def _table_faults(candidate: Candidate, action_layout: Layout | None, state_layout: Layout | None) -> str | None:
+    """Faults of both tables; without times a table has one row per frame, or one fewer."""
+    tables = [("action", candidate.action, candidate.action_time_s, action_layout)]
+    if candidate.state is not None:
+        tables.append(("state", candidate.state, candidate.state_time_s, state_layout))
+    for field, values, times_s, layout in tables:
+        fault = table_fault(values, layout, field)
+        if fault is None and times_s is None and not 0 <= candidate.num_frames - len(values) <= 1:
+            fault = f"{field} has {len(values)} rows for {candidate.num_frames} frames, expected as many or one fewer"
+        if fault is not None:
+            return fault
+    return None
+
+
+def _frame_fault(episode: Episode, chunk: int) -> str | None:
+    for view in episode.views:
+        for start in range(0, episode.num_frames, chunk):
+            try:
+                view.frames.read(start, min(start + chunk, episode.num_frames))
+            except (ValueError, OSError) as error:
+                return " ".join(str(error).split())
     return None
 
 

@@ -1,0 +1,197 @@
+"""Any readable data set -> a LeRobot set with its action layout declared in meta/simforcing.json."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from simforcing.data.lerobot_format import Version
+from simforcing.data.lerobot_writer import LeRobotWriter
+from simforcing.data.open import open_dataset, require_layout
+from simforcing.data.validate import describe
+from simforcing.types import Episode, EpisodeSet, Layout
+
+# Measured on one core over the DROID and Bridge clips: H.264 of short keyframe distance; decoding, encoding, statistics.
+BYTES_PER_PIXEL = 0.12
+PIXELS_PER_S = 4e6
+TIME_SLACK = 0.05  # of one frame
+
+
+def convert(
+    source: str | Path,
+    destination: str | Path,
+    *,
+    layout: str | None,
+    version: Version = "v3.0",
+    cameras: tuple[str, ...] | None = None,
+    overwrite: bool = False,
+    report: Callable[[str], None] = print,
+) -> EpisodeSet:
+    """Write every usable episode of `source` as a LeRobot set and open the result.
+
+    Nothing appears under `destination` until all of it is there; an interrupted conversion leaves `<name>.partial`,
+    which the next one replaces.
+
+    Args:
+        source: anything that `open_dataset` reads.
+        destination: folder to create.
+        layout: what the actions are; None: as declared or recognised.
+        version: LeRobot format version, v3.0 or v2.1.
+        cameras: views to keep; None: all that every episode has.
+        overwrite: replace an existing destination.
+        report: takes one line at a time: what was read, estimates, progress.
+
+    Raises:
+        ValueError: unreadable source, no layout, rates that a LeRobot set cannot hold, existing destination.
+        OSError: the disk is full.
+    """
+    source_set = open_dataset(source, cameras=cameras, layout=layout)
+    action_layout = require_layout(source_set)
+    destination = Path(destination)
+    if destination.exists() and not overwrite:
+        raise ValueError(f"{destination} exists; choose another name or overwrite it")
+    if destination.resolve() == Path(source).resolve():
+        raise ValueError(f"{destination}: source and destination are the same folder")
+    for line in describe(source_set):
+        report(line)
+    views = _common_views(source_set, report)
+    fps = _common_fps(source_set)
+    state_layout = _state_layout(source_set, report)
+    num_bytes, seconds = estimate(source_set, tuple(views))
+    report(f"{destination}: about {num_bytes / 1e6:.1f} MB and {seconds:.0f} s")
+    check_free_space(destination, num_bytes)
+    with LeRobotWriter(
+        destination,
+        fps=fps,
+        views=views,
+        action_layout=action_layout,
+        state_layout=state_layout,
+        robot=source_set.robot,
+        version=version,
+        overwrite=overwrite,
+    ) as writer:
+        num_written = 0
+        for episode in source_set.episodes:
+            num_written += _add(writer, episode, action_layout, state_layout, report)
+        report(f"{destination}: {num_written} of {len(source_set.episodes)} episodes written")
+    return open_dataset(destination)
+
+
+def estimate(episode_set: EpisodeSet, views: tuple[str, ...]) -> tuple[float, float]:
+    """(bytes, seconds) that writing the set's chosen views will take, roughly."""
+    num_pixels = 0
+    for episode in episode_set.episodes:
+        for view in episode.views:
+            if view.name in views:
+                height, width = view.frames.size
+                num_pixels += episode.num_frames * height * width
+    return num_pixels * BYTES_PER_PIXEL, num_pixels / PIXELS_PER_S
+
+
+def check_free_space(destination: Path, num_bytes: float) -> None:
+    """ValueError naming both sizes where the disk of `destination` has less room than is needed."""
+    existing = destination.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    free = shutil.disk_usage(existing).free
+    if free < num_bytes:
+        raise ValueError(f"{destination}: about {num_bytes / 1e6:.1f} MB are needed, {free / 1e6:.1f} MB are free")
+
+
+def rows_per_frame(
+    values: Float[np.ndarray, "k a"], times_s: Float[np.ndarray, " k"], episode: Episode, layout: Layout
+) -> Float[np.ndarray, "f a"]:
+    """One row per frame: row i is what was commanded (measured) at frame i.
+
+    Frames after the last row hold it; increments there are zero, as nothing more was commanded. Raises ValueError where
+    the rows' times are not the frames': a LeRobot set has one row per frame.
+    """
+    num_rows = min(len(values), episode.num_frames)
+    frame_s = np.arange(num_rows) / episode.fps
+    if len(values) < episode.num_frames - 1 or np.abs(times_s[:num_rows] - frame_s).max() > TIME_SLACK / episode.fps:
+        raise ValueError(
+            f"episode {episode.name}: {len(values)} rows at {times_s[0]:.3g} .. {times_s[-1]:.3g} s do not fall on its"
+            f" {episode.num_frames} frames at {episode.fps:g} fps; resample them to one row per frame first"
+        )
+    missing = episode.num_frames - num_rows
+    last = np.where(_is_delta(layout), 0.0, values[num_rows - 1])
+    return np.concatenate([values[:num_rows], np.tile(last, (missing, 1))]).astype(np.float32)
+
+
+def _is_delta(layout: Layout) -> np.ndarray:
+    return np.concatenate([np.full(part.size, part.mode == "delta") for part in layout.parts])
+
+
+def _add(
+    writer: LeRobotWriter,
+    episode: Episode,
+    action_layout: Layout,
+    state_layout: Layout | None,
+    report: Callable[[str], None],
+) -> bool:
+    """Write one episode; an unreadable frame leaves it out by name, and is counted by the caller."""
+    try:
+        frames = {}
+        for name, (height, width) in writer.views.items():
+            decoded = episode.view(name).frames.read(0, episode.num_frames)
+            frames[name] = decoded[:, :height, :width]
+        action = rows_per_frame(episode.action, episode.action_time_s, episode, action_layout)
+        state = None
+        if state_layout is not None and episode.state is not None and episode.state_time_s is not None:
+            state = rows_per_frame(episode.state, episode.state_time_s, episode, state_layout)
+    except ValueError as error:
+        report(f"{writer.root}: episode {episode.name} is left out: {error}")
+        return False
+    writer.add(frames=frames, action=action, state=state, task=episode.task, name=episode.name)
+    return True
+
+
+def _common_views(episode_set: EpisodeSet, report: Callable[[str], None]) -> dict[str, tuple[int, int]]:
+    """Views that every episode has in one size, with that size made even (a last odd row or column is left out)."""
+    sizes: dict[str, set[tuple[int, int]]] = {}
+    counts: dict[str, int] = {}
+    for episode in episode_set.episodes:
+        for view in episode.views:
+            sizes.setdefault(view.name, set()).add(view.frames.size)
+            counts[view.name] = counts.get(view.name, 0) + 1
+    common = {}
+    for name, found in sizes.items():
+        if counts[name] < len(episode_set.episodes):
+            report(
+                f"{episode_set.root}: view {name} is left out: {counts[name]} of {len(episode_set.episodes)} have it"
+            )
+        elif len(found) > 1:
+            listed = ", ".join(f"{height}x{width}" for height, width in sorted(found))
+            raise ValueError(f"{episode_set.root}: view {name} has several sizes ({listed}), a LeRobot set has one")
+        else:
+            height, width = next(iter(found))
+            common[name] = (height - height % 2, width - width % 2)
+            if common[name] != (height, width):
+                report(f"{episode_set.root}: view {name} is cut from {height}x{width} to even sides")
+    if not common:
+        raise ValueError(f"{episode_set.root}: no view is in every episode; views: {', '.join(sizes)}")
+    return common
+
+
+def _common_fps(episode_set: EpisodeSet) -> float:
+    rates = sorted({episode.fps for episode in episode_set.episodes})
+    if len(rates) > 1:
+        raise ValueError(
+            f"{episode_set.root}: episodes at {', '.join(f'{rate:g}' for rate in rates)} fps, expected one"
+        )
+    return rates[0]
+
+
+def _state_layout(episode_set: EpisodeSet, report: Callable[[str], None]) -> Layout | None:
+    """The layout to declare for the states; None, with a line, where they cannot be kept."""
+    with_state = [episode.state for episode in episode_set.episodes if episode.state is not None]
+    if not with_state:
+        return None
+    if len(with_state) < len(episode_set.episodes):
+        report(f"{episode_set.root}: states are left out: {len(with_state)} of {len(episode_set.episodes)} have them")
+        return None
+    if episode_set.state_layout is None:
+        report(f"{episode_set.root}: states are left out: their layout is not declared (state_layout)")
+    return episode_set.state_layout

@@ -1,0 +1,71 @@
+"""What a stored format tells by itself, what its declaration adds, and the fingerprint of its files."""
+
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from simforcing.data.lerobot_format import Declaration, read_declaration
+from simforcing.types import layout_named
+
+# Layout of the states that belong to an action layout, where a set declares only the latter.
+STATE_LAYOUTS = {
+    "bridge": "bridge_state",
+    "bridge_delta_axis_angle": "bridge_state",
+    "bridge_scaled": "bridge_state",
+    "tabletop": "tabletop",
+    "droid": "droid",
+    "droid_joint": "droid_joint",
+    "aloha": "aloha",
+}
+WHOLE_FILE_BYTES = 64 * 1024**2
+SAMPLE_BYTES = 1024**2
+NUM_SAMPLES = 16
+
+
+def declared(root: Path, layout: str | None, known: Declaration) -> Declaration:
+    """What holds for a set: the caller's layout, else meta/simforcing.json, else what the format tells (`known`).
+
+    Raises ValueError for an unknown layout or a damaged declaration.
+    """
+    stored = read_declaration(root)
+    merged = replace(
+        stored,
+        action_layout=stored.action_layout or known.action_layout,
+        state_layout=stored.state_layout or known.state_layout,
+        robot=stored.robot or known.robot,
+        fps=stored.fps or known.fps,
+    )
+    if layout is not None:
+        merged = replace(merged, action_layout=layout_named(layout))
+    if merged.state_layout is None and merged.action_layout is not None:
+        state_name = STATE_LAYOUTS.get(merged.action_layout.name)
+        merged = replace(merged, state_layout=layout_named(state_name) if state_name else None)
+    return merged
+
+
+def fingerprint(root: Path, paths: Iterable[Path]) -> str:
+    """One hash over names, sizes and contents: moved or copied sets keep it, changed ones do not.
+
+    A file above 64 MiB counts by its size and 16 evenly spaced samples of 1 MiB, so that opening stays quick.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(set(paths)):
+        try:
+            num_bytes = os.path.getsize(path)
+            digest.update(f"{os.path.relpath(path, root)}\0{num_bytes}\0".encode(errors="surrogateescape"))
+            _add_content(digest, path, num_bytes)
+        except OSError:
+            digest.update(f"{os.path.relpath(path, root)}\0unreadable\0".encode(errors="surrogateescape"))
+    return digest.hexdigest()[:32]
+
+
+def _add_content(digest: "hashlib._Hash", path: Path, num_bytes: int) -> None:
+    with open(path, "rb") as file:
+        if num_bytes <= WHOLE_FILE_BYTES:
+            digest.update(file.read())
+            return
+        for i in range(NUM_SAMPLES):
+            file.seek((num_bytes - SAMPLE_BYTES) * i // (NUM_SAMPLES - 1))
+            digest.update(file.read(SAMPLE_BYTES))
