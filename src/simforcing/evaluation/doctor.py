@@ -27,7 +27,7 @@ FPS_TOLERANCE = 0.01
 
 
 def rotated_actions(clips: Sequence[Clip]) -> list[Clip]:
-    """Each clip under the next clip's actions. For `obedience_check` only: it asks whether the video changes, not where."""
+    """Each clip under the next clip's actions, for `obedience_check` alone: does the video change, wherever to?"""
     if len(clips) < 2:
         raise ValueError(f"other actions come from other clips: two or more are needed, found {len(clips)}")
     return [with_actions_of(clip, clips[(i + 1) % len(clips)]) for i, clip in enumerate(clips)]
@@ -136,7 +136,7 @@ def loading_check(load: Callable[[], object]) -> Check:
     except Exception as error:  # whatever a broken file raises, it must end as one line
         lines = str(error).strip().splitlines() or [type(error).__name__]
         return Check(name="checkpoint", passed=False, value="refused", detail=lines[0])
-    return Check(name="checkpoint", passed=True, value="loaded", detail="every tensor present, none extra, shapes equal")
+    return Check(name="checkpoint", passed=True, value="loaded", detail="every tensor present, none extra")
 
 
 def _distance(first: np.ndarray, second: np.ndarray) -> float:

@@ -119,7 +119,7 @@ def cost_of_swapped_actions(
         if different:
             swaps += _swaps_of(group, different, predict, (protocol, seed + index, view))
     if not swaps:
-        return FollowingResult(num_equal=num_equal, reason="all counterfactual branches command the same in this window")
+        return FollowingResult(num_equal=num_equal, reason="all branches command the same in this window")
     return FollowingResult(swaps=tuple(swaps), num_equal=num_equal, seed=seed)
 
 

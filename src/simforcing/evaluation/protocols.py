@@ -1,4 +1,4 @@
-"""Named evaluation protocols: which frames, which size, which colour, which SSIM. Scores of two protocols do not compare.
+"""Named evaluation protocols: which frames, size, colour and SSIM. Scores of two protocols do not compare.
 
 `simforcing`, `irasim-short` and `dreamdojo` are those of the literature as far as they need no other software; FID,
 FVD and LPIPS are not computed here.
@@ -77,7 +77,7 @@ class FrameScores:
 PROTOCOLS: dict[str, Protocol] = {
     protocol.name: protocol
     for protocol in (
-        Protocol(name="tabletop", num_frames=17, size=(64, 64), note="16 predicted frames at 64x64; given frame left out."),
+        Protocol(name="tabletop", num_frames=17, size=(64, 64), note="16 predicted frames; given frame left out."),
         Protocol(name="predicted-frames", note="Any length and size; given frame left out."),
         Protocol(
             name="simforcing",
@@ -92,7 +92,7 @@ PROTOCOLS: dict[str, Protocol] = {
             size=(256, 320),
             colour="grey",
             reencode_fps=4.0,
-            note="Grey frames read back from a 4-fps H.264 file, windows every 16 frames; our encoder settings, not theirs.",
+            note="Grey frames read back from a 4-fps H.264 file of our encoder settings; windows every 16 frames.",
         ),
         Protocol(
             name="dreamdojo",
@@ -116,7 +116,7 @@ def protocol_named(name: str) -> Protocol:
 def score_clip(
     truth: UInt8[np.ndarray, "f h w 3"], predicted: UInt8[np.ndarray, "f h w 3"], protocol: Protocol
 ) -> FrameScores:
-    """Scores of the frames that count. The moving region is taken from the true colour video, before any re-encoding."""
+    """Scores of the frames that count; the moving region is the true colour video's, before any re-encoding."""
     protocol.check(truth)
     if predicted.shape != truth.shape:
         raise ValueError(f"predicted frames have shape {predicted.shape}, true ones {truth.shape}; they must agree")

@@ -1,4 +1,4 @@
-"""An evaluation as a JSON file: protocol, counts, scores with intervals, seeds, versions, fingerprint, rejected episodes."""
+"""An evaluation as a JSON file: protocol, counts, scores, intervals, seeds, versions, fingerprint, rejections."""
 
 import json
 import math

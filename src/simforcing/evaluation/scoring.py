@@ -16,7 +16,9 @@ from simforcing.evaluation.protocols import METRICS, FrameScores, Protocol, scor
 from simforcing.types import Clip, Rejected
 
 Frames = UInt8[np.ndarray, "f h w 3"]
-Predict = Callable[[list[Clip], list[int]], list[np.ndarray]]  # clips, one seed each -> frames f h w 3 each, given one too
+Predict = Callable[
+    [list[Clip], list[int]], list[np.ndarray]
+]  # clips, one seed each -> frames f h w 3 each, given one too
 Reconstruct = Callable[[list[Clip]], list[np.ndarray]]
 Progress = Callable[[int, int], None]  # clips done, clips in all
 

@@ -1,0 +1,134 @@
+"""The report's page: one Jinja template with its style inside, no address of another place."""
+
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{{ title }}</title>
+<style>
+:root { --paper: #ffffff; --card: #f6f8fa; --ink: #1b2330; --faint: #5d6b7e; --line: #d9dfe7;
+  --model: #2f7de1; --copy: #e07b1f; --ceiling: #2ba36f; }
+@media (prefers-color-scheme: dark) { :root { --paper: #10151d; --card: #181f2a; --ink: #e3e9f1; --faint: #93a1b5;
+  --line: #2c3644; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink);
+  font: 15px/1.5 system-ui, "Segoe UI", Roboto, "Helvetica Neue", "DejaVu Sans", sans-serif; }
+main { max-width: 1020px; margin: 0 auto; padding: 32px 20px 48px; }
+h1 { font-size: 26px; line-height: 1.25; margin: 0 0 4px; }
+h2 { font-size: 18px; margin: 40px 0 10px; padding-bottom: 6px; border-bottom: 1px solid var(--line); }
+p { margin: 6px 0 12px; max-width: 78ch; }
+.faint, figcaption, .note { color: var(--faint); }
+.note { font-size: 13.5px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(200px, 1fr)); gap: 12px; margin: 20px 0 0; }
+.tile { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 12px 16px; }
+.tile b { display: block; font-size: 24px; font-variant-numeric: tabular-nums; }
+.tile span { color: var(--faint); font-size: 13px; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: 14px; }
+th, td { padding: 7px 12px 7px 0; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+td.text, th.text { text-align: left; white-space: normal; min-width: 12ch; }
+th { font-weight: 600; color: var(--faint); font-size: 13px; }
+td small { color: var(--faint); }
+tr.model td { font-weight: 600; }
+tr.model td small { font-weight: 400; }
+tr.gap td { border-top: 2px solid var(--line); }
+.dot { display: inline-block; width: 10px; height: 10px; border-radius: 50%; margin-right: 8px; }
+figure { margin: 0 0 18px; display: grid; gap: 8px 20px; align-items: center; }
+@media (min-width: 900px) { figure { grid-template-columns: minmax(0, 780px) minmax(0, 1fr); } }
+figcaption { font-size: 13.5px; }
+figcaption b { display: block; color: var(--ink); font-size: 14.5px; margin-bottom: 2px; overflow-wrap: anywhere; }
+figcaption table { font-size: 13px; margin-top: 8px; }
+figcaption td, figcaption th { padding: 3px 6px 3px 0; }
+video { display: block; width: 100%; border-radius: 8px; background: #111827; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); gap: 18px 24px; }
+.charts svg { width: 100%; height: auto; display: block; }
+.charts h3 { font-size: 14px; margin: 0 0 2px; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 18px; font-size: 13.5px; margin: 0; }
+dt { color: var(--faint); }
+dd { margin: 0; overflow-wrap: anywhere; }
+code { font: 12.5px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }
+</style>
+</head>
+<body>
+<main>
+<h1>{{ title }}</h1>
+<p class="faint">{{ subtitle }}</p>
+
+<div class="tiles">
+{% for tile in tiles %}<div class="tile"><b>{{ tile.value }}</b><span>{{ tile.label }}</span></div>
+{% endfor %}</div>
+
+<h2>Predicted videos</h2>
+<p class="note">Only the first frame and the actions are given. Difference: largest over the channels,
+doubled; black is equal.
+{% if not videos %}No video was kept.{% endif %}</p>
+{% for video in videos %}<figure>
+<video src="{{ video.uri }}" width="{{ video.width }}" height="{{ video.height }}" 
+autoplay loop muted playsinline controls></video>
+<figcaption><b>{{ video.task or "no instruction" }}</b>{{ video.name }}
+<table><thead><tr><th>dB</th><th>frame</th><th>moving</th></tr></thead><tbody>
+{% for row in video.scores %}<tr class="{{ row.kind }}">
+<td><i class="dot" style="background: var(--{{ row.kind }})"></i>
+{{- row.kind }}</td><td>{{ row.psnr }}</td><td>{{ row.moving }}</td></tr>
+{% endfor %}</tbody></table></figcaption>
+</figure>
+{% endfor %}
+
+<h2>Scores</h2>
+<p class="note">{{ counts }} Mean over clips with 95 % bootstrap interval over episodes.</p>
+<div class="scroll"><table>
+<thead><tr><th>row</th>{% for name in metric_names %}<th>{{ name }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in rows %}<tr class="{{ row.kind }}">
+<td>{% if row.dot %}<i class="dot" style="background: var(--{{ row.dot }})"></i>{% endif %}{{ row.label }}</td>
+{% for cell in row.cells %}<td>{{ cell.mean }} <small>{{ cell.range }}</small></td>{% endfor %}
+</tr>
+{% endfor %}</tbody>
+</table></div>
+<p class="note">The copy row repeats the given frame; the ceiling row is the true video through the autoencoder alone,
+above which no model on its latents can be expected. Differences are paired by clip.</p>
+
+<h2>Over time</h2>
+<div class="charts">
+{% for chart in charts %}<div><h3>{{ chart.title }}</h3>{{ chart.svg | safe }}</div>
+{% endfor %}</div>
+
+<h2>Does it follow the actions?</h2>
+{% if following.reason %}<p>n/a: {{ following.reason }}.</p>
+{% else %}<p>{{ following.summary }}</p>
+<div class="scroll"><table>
+<thead><tr><th>region</th><th>own actions, dB</th><th>swapped, dB</th><th>cost of swapping, dB</th></tr></thead>
+<tbody>{% for row in following.rows %}<tr><td>{{ row.region }}</td><td>{{ row.own }}</td><td>{{ row.swapped }}</td>
+<td>{{ row.cost.mean }} <small>{{ row.cost.range }}</small></td></tr>
+{% endfor %}</tbody>
+</table></div>
+{% endif %}
+
+{% if losses %}<h2>Training</h2>
+<div class="charts">
+{% for chart in losses %}<div><h3>{{ chart.title }}</h3>{{ chart.svg | safe }}</div>
+{% endfor %}</div>
+{% endif %}
+
+<h2>Episodes</h2>
+<div class="scroll"><table>
+<thead><tr><th>episode</th><th class="text">task</th><th>clips</th>
+<th>PSNR, dB</th><th>copy</th><th>moving, dB</th><th>copy</th><th>SSIM</th></tr></thead>
+<tbody>
+{% for row in episodes %}<tr><td>{{ row.name }}</td><td class="text">{{ row.task }}</td>
+{% for cell in row.cells %}<td>{{ cell }}</td>{% endfor %}</tr>
+{% endfor %}</tbody>
+</table></div>
+
+<h2>How to make this again</h2>
+<dl>
+{% for name, value in footer %}<dt>{{ name }}</dt>
+<dd>{% if name == "command" %}<code>{{ value }}</code>{% else %}{{ value }}{% endif %}</dd>
+{% endfor %}</dl>
+</main>
+</body>
+</html>
+"""

@@ -1,0 +1,245 @@
+"""A self-contained HTML report of an evaluation: videos, scores, curves, swapped actions, provenance."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, StrictUndefined
+
+from simforcing.evaluation.figures import COLOURS, CYCLE, Line, curve_line, line_chart
+from simforcing.evaluation.following import FollowingResult, not_applicable
+from simforcing.evaluation.intervals import Interval
+from simforcing.evaluation.page import PAGE
+from simforcing.evaluation.pictures import side_by_side, video_uri
+from simforcing.evaluation.protocols import METRICS
+from simforcing.evaluation.scoring import EvaluationResult, Example
+from simforcing.training.log import read_log
+
+METRIC_NAMES = {"psnr": "PSNR, dB", "moving_psnr": "moving region PSNR, dB", "ssim": "SSIM"}
+DIGITS = {"psnr": 2, "moving_psnr": 2, "ssim": 3}
+
+
+def write_report(
+    path: Path,
+    result: EvaluationResult,
+    *,
+    title: str,
+    following: FollowingResult | None = None,
+    logs: Mapping[str, Path] | None = None,
+) -> None:
+    """Write the report atomically to `path`.
+
+    Args:
+        title: heading of the page.
+        following: cost of swapped actions, or `n/a` with its reason.
+        logs: training logs (JSONL) by the name of the trained model, in order; missing files are left out.
+    """
+    page = report_html(result, title=title, following=following, logs=logs)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(page, encoding="utf-8")
+    os.replace(partial, path)
+
+
+def report_html(
+    result: EvaluationResult,
+    *,
+    title: str,
+    following: FollowingResult | None = None,
+    logs: Mapping[str, Path] | None = None,
+) -> str:
+    """The page as text; see `write_report`."""
+    template = Environment(autoescape=True, undefined=StrictUndefined).from_string(PAGE)
+    return template.render(
+        title=title,
+        subtitle=_subtitle(result),
+        tiles=_tiles(result, following),
+        videos=[_video(result, example) for example in result.examples],
+        counts=_counts(result),
+        metric_names=[METRIC_NAMES[metric] for metric in METRICS],
+        rows=_rows(result),
+        charts=[_time_chart(result, metric) for metric in METRICS],
+        following=_following(following),
+        losses=[chart for name, log in (logs or {}).items() for chart in _loss_charts(name, log)],
+        episodes=_episodes(result),
+        footer=_footer(result),
+    )
+
+
+def _subtitle(result: EvaluationResult) -> str:
+    data = Path(result.provenance.data).name or "data"
+    return f"Protocol {result.protocol.name} on held-out episodes of {data}: {result.protocol.note}"
+
+
+def _tiles(result: EvaluationResult, following: FollowingResult | None) -> list[dict[str, str]]:
+    tiles = [
+        {"value": _signed(result.difference("model", "copy", "psnr")), "label": "PSNR above the copy row"},
+        {
+            "value": _signed(result.difference("model", "copy", "moving_psnr")),
+            "label": "moving-region PSNR above the copy row",
+        },
+    ]
+    if following is not None and not following.reason:
+        tiles.append({"value": _signed(following.cost(moving=False)), "label": "PSNR lost when actions are swapped"})
+    tiles.append({"value": f"{len(set(result.episodes))}", "label": f"held-out episodes, {len(result.clips)} clips"})
+    return tiles
+
+
+def _video(result: EvaluationResult, example: Example) -> dict[str, Any]:
+    fps = _fps(example.frame_time_s)
+    frames = side_by_side(example.truth, example.predicted, fps)
+    index = next(
+        i for i, clip in enumerate(result.clips) if (clip.episode, clip.start) == (example.episode, example.start)
+    )
+    scores = [
+        {
+            "kind": name,
+            "psnr": _number(row.per_clip("psnr")[index], 2),
+            "moving": _number(row.per_clip("moving_psnr")[index], 2),
+        }
+        for name, row in result.rows.items()
+    ]
+    return {
+        "uri": video_uri(frames, fps),
+        "width": frames.shape[2],
+        "height": frames.shape[1],
+        "task": example.task,
+        "name": f"{example.episode}, from frame {example.start}",
+        "scores": scores,
+    }
+
+
+def _counts(result: EvaluationResult) -> str:
+    frames = len(result.frame_time_s)
+    given = "given frame counted" if result.protocol.include_given else "given frame left out"
+    text = (
+        f"{len(result.clips)} clips of {len(set(result.episodes))} episodes, {frames} frames each ({given}),"
+        f" {result.size[0]}x{result.size[1]} px."
+    )
+    if result.num_still_frames:
+        text += f" {result.num_still_frames} frames in which nothing has moved do not count in the moving region."
+    return text
+
+
+def _rows(result: EvaluationResult) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for name, row in result.rows.items():
+        cells = [_cell(result.interval(name, metric), DIGITS[metric]) for metric in METRICS]
+        rows.append({"label": row.label, "kind": name, "dot": name, "cells": cells})
+    for other, label in (("copy", "model minus copy"), ("ceiling", "model minus ceiling")):
+        cells = [_cell(result.difference("model", other, metric), DIGITS[metric], signed=True) for metric in METRICS]
+        rows.append({"label": label, "kind": "gap" if other == "copy" else "", "dot": "", "cells": cells})
+    return rows
+
+
+def _time_chart(result: EvaluationResult, metric: str) -> dict[str, str]:
+    lines = [
+        curve_line(row.label, result.frame_time_s, result.curve(name, metric), COLOURS[name])
+        for name, row in result.rows.items()
+    ]
+    name = METRIC_NAMES[metric]
+    svg = line_chart(f"time-{metric}", lines, x_label="seconds after the given frame", y_label=name)
+    return {"title": name.removesuffix(", dB"), "svg": svg}
+
+
+def _loss_charts(name: str, log: Path) -> list[dict[str, str]]:
+    """Training loss, and validation where the log has any; a log that is missing or empty gives nothing."""
+    records = [record for record in read_log(log) if "step" in record]
+    series = {"training": [(r["step"], r["loss"]) for r in records if isinstance(r.get("loss"), int | float)]}
+    for record in records:
+        for key, value in (record.get("validation") or {}).items():
+            if isinstance(value, int | float):
+                series.setdefault(f"validation {key}", []).append((record["step"], value))
+    lines = []
+    for colour, (label, points) in zip(CYCLE, ((k, v) for k, v in series.items() if v), strict=False):
+        x, y = np.array(points, np.float64).T
+        lines.append(Line(label=label, x=x, y=y, colour=colour))
+    if not lines:
+        return []
+    identifier = "loss-" + "".join(c if c.isalnum() else "-" for c in name)
+    svg = line_chart(identifier, lines, x_label="step", y_label="loss", log_y=True, smooth=True)
+    return [{"title": name, "svg": svg}]
+
+
+def _following(following: FollowingResult | None) -> dict[str, Any]:
+    following = following or not_applicable("not measured")
+    if following.reason:
+        return {"reason": following.reason}
+    rows = []
+    for region, moving in (("whole frame", False), ("moving region", True)):
+        own, swapped = following.decibels(moving=moving)
+        cost = _cell(following.cost(moving=moving), 2, signed=True)
+        rows.append(
+            {"region": region, "own": _number(_mean(own), 2), "swapped": _number(_mean(swapped), 2), "cost": cost}
+        )
+    starts = len({swap.start for swap in following.swaps})
+    summary = (
+        f"{len(following.swaps)} swaps between true branches of {starts} starts: the same first frame, state, words and"
+        " noise, another branch's actions, scored against the branch's own true video."
+    )
+    if following.num_equal:
+        summary += f" {following.num_equal} pairs command the same and were left out."
+    return {"reason": "", "summary": summary, "rows": rows}
+
+
+def _episodes(result: EvaluationResult) -> list[dict[str, Any]]:
+    columns = [
+        (result.rows[row].per_clip(metric), DIGITS[metric])
+        for row, metric in (
+            ("model", "psnr"),
+            ("copy", "psnr"),
+            ("model", "moving_psnr"),
+            ("copy", "moving_psnr"),
+            ("model", "ssim"),
+        )
+    ]
+    rows = []
+    for name in dict.fromkeys(result.episodes):
+        indices = [i for i, clip in enumerate(result.clips) if clip.episode == name]
+        cells = [str(len(indices)), *(_number(_mean(values[indices]), digits) for values, digits in columns)]
+        rows.append({"name": name, "task": result.clips[indices[0]].task, "cells": cells})
+    return rows
+
+
+def _footer(result: EvaluationResult) -> list[tuple[str, str]]:
+    origin, settings = result.provenance, result.settings
+    rejected = "; ".join(f"{item.name}: {item.reason}" for item in origin.rejected)
+    rows = [
+        ("command", origin.command),
+        ("run", origin.run),
+        ("data", origin.data),
+        ("data fingerprint", origin.data_fingerprint),
+        ("protocol", f"{result.protocol.name} ({result.protocol.colour}, SSIM {result.protocol.ssim_form})"),
+        ("seeds", f"clip i is predicted with seed {settings.seed} + i; bootstrap seed {settings.seed}"),
+        ("sampler", ", ".join(f"{key} {value}" for key, value in origin.sampler.items())),
+        ("rejected episodes", rejected or "none"),
+        ("warnings", "; ".join(origin.warnings)),
+        ("versions", ", ".join(f"{key} {value}" for key, value in origin.versions.items())),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def _cell(interval: Interval, digits: int, *, signed: bool = False) -> dict[str, str]:
+    if not np.isfinite(interval.mean):
+        return {"mean": "n/a", "range": ""}
+    form = f"{'+' if signed else ''}.{digits}f"
+    span = f"[{interval.low:{form}}, {interval.high:{form}}]" if np.isfinite(interval.low) else ""
+    return {"mean": f"{interval.mean:{form}}", "range": span}
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if np.isfinite(value) else "-"
+
+
+def _signed(interval: Interval) -> str:
+    return f"{interval.mean:+.2f} dB" if np.isfinite(interval.mean) else "n/a"
+
+
+def _mean(values: np.ndarray) -> float:
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else float("nan")
+
+
+def _fps(frame_time_s: np.ndarray) -> float:
+    return float((len(frame_time_s) - 1) / (frame_time_s[-1] - frame_time_s[0]))
