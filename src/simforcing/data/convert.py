@@ -10,12 +10,14 @@ from jaxtyping import Float
 from simforcing.data.lerobot_format import Version
 from simforcing.data.lerobot_writer import LeRobotWriter
 from simforcing.data.open import open_dataset, require_layout
-from simforcing.data.validate import describe
-from simforcing.types import Episode, EpisodeSet, Layout
+from simforcing.data.validate import describe, table_fault
+from simforcing.types import Episode, EpisodeSet, Layout, layout_named
+from simforcing.types.conversions import StartState, convert_actions
 
-# Measured on one core over the DROID and Bridge clips: H.264 of short keyframe distance; decoding, encoding, statistics.
-BYTES_PER_PIXEL = 0.12
-PIXELS_PER_S = 4e6
+# Measured on one core over DROID and Bridge clips: H.264 of short keyframe distance; decoding, encoding, statistics.
+BYTES_PER_PIXEL = 0.2
+SET_BYTES = 300e3
+PIXELS_PER_S = 4.5e6
 TIME_SLACK = 0.05  # of one frame
 
 
@@ -37,7 +39,8 @@ def convert(
     Args:
         source: anything that `open_dataset` reads.
         destination: folder to create.
-        layout: what the actions are; None: as declared or recognised.
+        layout: what the actions of an undeclared set are; where the set's own layout is known, the layout to convert
+            to exactly (from the first measured state, where a start is needed). None: as declared or recognised.
         version: LeRobot format version, v3.0 or v2.1.
         cameras: views to keep; None: all that every episode has.
         overwrite: replace an existing destination.
@@ -47,8 +50,8 @@ def convert(
         ValueError: unreadable source, no layout, rates that a LeRobot set cannot hold, existing destination.
         OSError: the disk is full.
     """
-    source_set = open_dataset(source, cameras=cameras, layout=layout)
-    action_layout = require_layout(source_set)
+    source_set = _open_source(source, cameras, layout)
+    action_layout = require_layout(source_set) if layout is None else layout_named(layout)
     destination = Path(destination)
     if destination.exists() and not overwrite:
         raise ValueError(f"{destination} exists; choose another name or overwrite it")
@@ -56,6 +59,9 @@ def convert(
         raise ValueError(f"{destination}: source and destination are the same folder")
     for line in describe(source_set):
         report(line)
+    if source_set.action_layout != action_layout:
+        source_name = require_layout(source_set).name
+        report(f"{destination}: actions are converted from layout {source_name} to {action_layout.name}")
     views = _common_views(source_set, report)
     fps = _common_fps(source_set)
     state_layout = _state_layout(source_set, report)
@@ -74,7 +80,7 @@ def convert(
     ) as writer:
         num_written = 0
         for episode in source_set.episodes:
-            num_written += _add(writer, episode, action_layout, state_layout, report)
+            num_written += _add(writer, source_set, episode, report)
         report(f"{destination}: {num_written} of {len(source_set.episodes)} episodes written")
     return open_dataset(destination)
 
@@ -87,7 +93,7 @@ def estimate(episode_set: EpisodeSet, views: tuple[str, ...]) -> tuple[float, fl
             if view.name in views:
                 height, width = view.frames.size
                 num_pixels += episode.num_frames * height * width
-    return num_pixels * BYTES_PER_PIXEL, num_pixels / PIXELS_PER_S
+    return SET_BYTES + num_pixels * BYTES_PER_PIXEL, num_pixels / PIXELS_PER_S
 
 
 def check_free_space(destination: Path, num_bytes: float) -> None:
@@ -124,23 +130,43 @@ def _is_delta(layout: Layout) -> np.ndarray:
     return np.concatenate([np.full(part.size, part.mode == "delta") for part in layout.parts])
 
 
-def _add(
-    writer: LeRobotWriter,
-    episode: Episode,
-    action_layout: Layout,
-    state_layout: Layout | None,
-    report: Callable[[str], None],
-) -> bool:
+def _open_source(source: str | Path, cameras: tuple[str, ...] | None, layout: str | None) -> EpisodeSet:
+    """The source under its own layout where it has one that `layout` can be made from, else under `layout`."""
+    if layout is None:
+        return open_dataset(source, cameras=cameras)
+    target = layout_named(layout)
+    own = open_dataset(source, cameras=cameras)
+    if own.action_layout is not None and own.action_layout.slices.keys() == target.slices.keys():
+        return own
+    return open_dataset(source, cameras=cameras, layout=layout)
+
+
+def _converted(episode: Episode, source_set: EpisodeSet, target: Layout) -> Float[np.ndarray, "k a"]:
+    """The episode's actions in the target layout; ValueError where they cannot be converted or leave its range."""
+    source = require_layout(source_set)
+    if source == target:
+        return episode.action
+    start = None
+    if episode.state is not None and source_set.state_layout is not None:
+        start = StartState(values=episode.state[0], layout=source_set.state_layout)
+    converted = convert_actions(episode.action, source, target, start=start)
+    if (fault := table_fault(converted, target, "action")) is not None:
+        raise ValueError(fault)
+    return converted
+
+
+def _add(writer: LeRobotWriter, source_set: EpisodeSet, episode: Episode, report: Callable[[str], None]) -> bool:
     """Write one episode; an unreadable frame leaves it out by name, and is counted by the caller."""
     try:
         frames = {}
         for name, (height, width) in writer.views.items():
             decoded = episode.view(name).frames.read(0, episode.num_frames)
             frames[name] = decoded[:, :height, :width]
-        action = rows_per_frame(episode.action, episode.action_time_s, episode, action_layout)
+        converted = _converted(episode, source_set, writer.action_layout)
+        action = rows_per_frame(converted, episode.action_time_s, episode, writer.action_layout)
         state = None
-        if state_layout is not None and episode.state is not None and episode.state_time_s is not None:
-            state = rows_per_frame(episode.state, episode.state_time_s, episode, state_layout)
+        if writer.state_layout is not None and episode.state is not None and episode.state_time_s is not None:
+            state = rows_per_frame(episode.state, episode.state_time_s, episode, writer.state_layout)
     except ValueError as error:
         report(f"{writer.root}: episode {episode.name} is left out: {error}")
         return False

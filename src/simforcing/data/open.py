@@ -1,14 +1,11 @@
 """Opens a data set of any readable format: LeRobot, RLDS record files, folders of mp4 + json or mp4 + npz."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from simforcing.data.folders import read_folder, record_files
-from simforcing.data.formats import STATE_LAYOUTS
 from simforcing.data.lerobot import read_lerobot
 from simforcing.data.rlds import read_rlds
-from simforcing.data.validate import table_fault
-from simforcing.types import LAYOUTS, Episode, EpisodeSet, Layout, Rejected, layout_named
+from simforcing.types import LAYOUTS, EpisodeSet, Layout, layout_named
 
 FORMATS = (
     "a LeRobot set (meta/info.json)",
@@ -39,10 +36,10 @@ def open_dataset(
     root = Path(path_or_hub_id)
     if not root.exists():
         if _is_hub_id(str(path_or_hub_id)):
-            return _with_layout(read_lerobot(str(path_or_hub_id), cameras=cameras), layout)
+            return read_lerobot(str(path_or_hub_id), cameras=cameras, layout=layout)
         raise ValueError(f"{root}: no such file or folder, and no hub id (owner/name)")
     if (root / "meta" / "info.json").is_file():
-        return _with_layout(read_lerobot(root, cameras=cameras), layout)
+        return read_lerobot(root, cameras=cameras, layout=layout)
     if root.is_file() or any(next(root.glob(pattern), None) for pattern in ("*.tfrecord*", "*/*.tfrecord*")):
         if root.is_file() and ".tfrecord" not in root.name:
             raise ValueError(f"{root}: a file, expected a folder or *.tfrecord*; formats: {'; '.join(FORMATS)}")
@@ -65,32 +62,3 @@ def require_layout(episode_set: EpisodeSet) -> Layout:
 def _is_hub_id(text: str) -> bool:
     owner, slash, name = text.partition("/")
     return bool(owner and slash and name) and "/" not in name and not text.startswith((".", "~"))
-
-
-def _with_layout(episode_set: EpisodeSet, layout: str | None) -> EpisodeSet:
-    """The set read under the caller's action layout, its episodes judged by that layout's width and ranges."""
-    if layout is None:
-        return episode_set
-    action_layout = layout_named(layout)
-    state_layout = episode_set.state_layout
-    if state_layout is None and layout in STATE_LAYOUTS:
-        state_layout = layout_named(STATE_LAYOUTS[layout])
-    kept: list[Episode] = []
-    rejected = list(episode_set.rejected)
-    for episode in episode_set.episodes:
-        fault = table_fault(episode.action, action_layout, "action")
-        if fault is None and episode.state is not None:
-            fault = table_fault(episode.state, state_layout, "state")
-        if fault is None:
-            kept.append(episode)
-        else:
-            rejected.append(Rejected(name=episode.name, reason=fault))
-    if not kept:
-        raise ValueError(f"{episode_set.root}: no usable episode ({rejected[-1].name}: {rejected[-1].reason})")
-    return replace(
-        episode_set,
-        episodes=tuple(kept),
-        rejected=tuple(rejected),
-        action_layout=action_layout,
-        state_layout=state_layout,
-    )
