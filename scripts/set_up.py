@@ -49,32 +49,44 @@ def apt_line(packages: str) -> str:
     return f"{sudo}apt-get update && {sudo}apt-get install -y {packages}"
 
 
-def check_python() -> None:
-    """Version, venv and ensurepip of the interpreter that runs this script."""
-    version = "{}.{}".format(*sys.version_info[:2])
+def check_version() -> None:
+    """The interpreter that runs this script is new enough."""
     if sys.version_info < OLDEST_PYTHON:
-        wanted = "{}.{}".format(*OLDEST_PYTHON)
+        found, wanted = ("{}.{}".format(*version[:2]) for version in (sys.version_info, OLDEST_PYTHON))
         fail(
-            f"{sys.executable} is Python {version}; simforcing needs {wanted} or newer. "
+            f"{sys.executable} is Python {found}; simforcing needs {wanted} or newer. "
             f"Name another one: make demo PYTHON=python{wanted}"
         )
+
+
+def missing_venv() -> str:
+    """What keeps this interpreter from making virtual environments; empty where nothing does."""
     try:
         import ensurepip  # noqa: F401
         import venv  # noqa: F401
-    except ImportError:
-        line = apt_line(f"python3-venv python{version}-venv")
-        fail(f"Python {version} cannot make virtual environments. Install the missing part: {line}")
+    except ImportError as error:
+        return f"Python cannot make virtual environments ({error})"
+    return ""
 
 
-def check_gl() -> None:
-    """The GL libraries that rendering without a screen needs; Linux with EGL only."""
+def missing_gl() -> str:
+    """What keeps this machine from rendering without a screen; Linux with EGL only."""
     if not sys.platform.startswith("linux") or os.environ.get("MUJOCO_GL", "egl") != "egl":
-        return
+        return ""
     check = subprocess.run([sys.executable, "-c", GL_CHECK], capture_output=True)
-    if check.returncode != 0:
-        lines = check.stderr.decode(errors="replace").strip().splitlines()
-        reason = lines[-1] if lines else f"exit code {check.returncode}"
-        fail(f"EGL cannot render ({reason}). Install the GL libraries: {apt_line(GL_PACKAGES)}")
+    if check.returncode == 0:
+        return ""
+    lines = check.stderr.decode(errors="replace").strip().splitlines()
+    return "EGL cannot render ({})".format(lines[-1] if lines else f"exit code {check.returncode}")
+
+
+def check_system_packages() -> None:
+    """Everything that only the system's package manager can add, in one message with one line to run."""
+    venv_packages = "python3-venv python{}.{}-venv".format(*sys.version_info[:2])
+    faults = {venv_packages: missing_venv(), GL_PACKAGES: missing_gl()}
+    faults = {packages: fault for packages, fault in faults.items() if fault}
+    if faults:
+        fail("{}. Install what is missing:\n  {}".format("; ".join(faults.values()), apt_line(" ".join(faults))))
 
 
 def say_size(python: str, target: str) -> None:
@@ -147,8 +159,8 @@ def main() -> None:
     parser.add_argument("--venv", default=".venv")
     args = parser.parse_args()
     os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    check_python()
-    check_gl()
+    check_version()
+    check_system_packages()
     install(args.venv, args.target)
 
 
