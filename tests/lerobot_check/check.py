@@ -110,9 +110,8 @@ def agree(root: Path, num_episodes: int) -> str:
             row += 1
             assert (item["episode_index"], item["frame_index"], item["index"]) == (index, i, row - 1)
             assert item["task"] == episode.task == source["task"]
-            assert (item["action"].numpy() == episode.action[i]).all() and (
-                episode.action[i] == source["action"][i]
-            ).all()
+            assert (item["action"].numpy() == episode.action[i]).all()
+            assert (source["action"][i] == episode.action[i]).all()
             assert (item["observation.state"].numpy() == episode.state[i]).all()
             assert int(item["parent"]) == extra[index]["parent"][i] == source["extra"]["parent"]
             assert item["note"] == extra[index]["note"][i] == source["extra"]["note"]
@@ -176,7 +175,7 @@ def statistics(root: Path, scratch: Path) -> str:
             assert mine.shape == value.shape, (key, name, mine.shape, value.shape)
             worst = max(worst, float(np.abs(mine - value).max() / (1 if name == "count" else spread)))
     assert worst < 1e-3, worst  # their quantiles come from 5000 bins
-    return f"min max mean std count and quantiles within {worst:.1e} of the range (image std left out: uint8 overflow there)"
+    return f"min max mean std count and quantiles within {worst:.1e} of the range (image std left out: it wraps there)"
 
 
 def same_description(ours: Path, theirs: Path) -> str:

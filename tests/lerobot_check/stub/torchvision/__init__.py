@@ -1,4 +1,4 @@
-"""Stands in for torchvision, which cannot be imported beside this torch: the few names that LeRobot's data sets touch."""
+"""Stands in for torchvision, which cannot be imported beside this torch: the names that LeRobot's data sets touch."""
 
 from torchvision import io, transforms
 

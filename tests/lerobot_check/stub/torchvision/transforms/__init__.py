@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+
 from torchvision.transforms import v2
 
 __all__ = ["ToTensor", "v2"]
