@@ -42,6 +42,8 @@ class TabletopSets:
             raise ValueError(f"num_episodes {self.num_episodes}: must be at least 1")
         if self.num_counterfactual_starts < 0:
             raise ValueError(f"num_counterfactual_starts {self.num_counterfactual_starts}: must not be negative")
+        if self.seed < 0:
+            raise ValueError(f"seed {self.seed}: must not be negative")
 
     @property
     def num_written(self) -> int:

@@ -3,6 +3,9 @@
 With e = (p - p_hat, log(R R_hat^T)): dq = J^T (J J^T + damping^2 I)^-1 e, clipped to the joint limits.
 """
 
+# MuJoCo ships no stubs:
+# pyright: reportAttributeAccessIssue=false, reportInvalidTypeForm=false
+
 import mujoco
 import numpy as np
 from jaxtyping import Float

@@ -4,6 +4,9 @@ Shadows, reflections and multisampling are off (ten times faster on a CPU); fram
 larger and averaged, which costs less than multisampling and leaves edges smooth.
 """
 
+# MuJoCo ships no stubs:
+# pyright: reportAttributeAccessIssue=false, reportInvalidTypeForm=false
+
 import platform
 
 import mujoco

@@ -4,9 +4,11 @@ A description and its MJCF fragments; scenes put it on a table, `kinematics` sol
 """
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Float
+
+Number = TypeVar("Number", float, np.ndarray)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +35,11 @@ class Robot:
     finger_open_m: float
     site: str
 
-    def finger_from_gripper(self, gripper: float | Float[np.ndarray, " *n"]) -> float | Float[np.ndarray, " *n"]:
+    def finger_from_gripper(self, gripper: Number) -> Number:
         """Gripper fraction (0 closed .. 1 open) -> travel of each finger in m."""
         return self.finger_closed_m + gripper * (self.finger_open_m - self.finger_closed_m)
 
-    def gripper_from_finger(self, finger_m: float | Float[np.ndarray, " *n"]) -> float | Float[np.ndarray, " *n"]:
+    def gripper_from_finger(self, finger_m: Number) -> Number:
         """The inverse; a finger pressed beyond its stop reads slightly outside 0 .. 1."""
         return (finger_m - self.finger_closed_m) / (self.finger_open_m - self.finger_closed_m)
 

@@ -3,6 +3,9 @@
 Everything random about an episode's looks and objects is drawn into a `Scene`; `apply` writes it into the model.
 """
 
+# MuJoCo ships no stubs:
+# pyright: reportAttributeAccessIssue=false, reportInvalidTypeForm=false
+
 from dataclasses import dataclass
 from typing import Literal
 
@@ -87,7 +90,7 @@ class SceneConfig:
     separation_m: float = 0.11
     camera_position_m: tuple[float, float, float] = (0.64, -0.53, 0.52)
     camera_target_m: tuple[float, float, float] = (0.17, 0.0, 0.145)
-    camera_fovy_deg: float = 41.0
+    camera_fovy_deg: float = 40.0
     camera_jitter_m: float = 0.008
     target_jitter_m: float = 0.004
     light_jitter: float = 0.2
@@ -190,7 +193,7 @@ def compile_tabletop(robot: Robot, *, num_slots: int, timestep_s: float, size_px
   <worldbody>
     <light name="key" type="directional" pos="0 0 2" dir="0 0 -1" castshadow="false" specular="0.3 0.3 0.3"/>
     <camera name="view" pos="1 0 1" quat="1 0 0 0"/>
-    <geom name="table" type="box" size="0.5 0.6 0.02" pos="0.16 -0.06 -0.02" euler="0 0 -0.5"
+    <geom name="table" type="box" size="1 0.44 0.02" pos="0.146 -0.165 -0.02" euler="0 0 0.726"
       material="table" condim="3" friction="0.7"/>
     {arm_body(robot)}{slots}
   </worldbody>

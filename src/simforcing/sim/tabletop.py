@@ -3,7 +3,11 @@
 Every episode is a function of (config, seed, index); counterfactual episodes share their scene and start.
 """
 
+# MuJoCo ships no stubs:
+# pyright: reportAttributeAccessIssue=false, reportInvalidTypeForm=false
+
 from dataclasses import dataclass, field
+from typing import get_args
 
 import mujoco
 import numpy as np
@@ -13,7 +17,7 @@ from simforcing.sim.kinematics import Kinematics, site_pose
 from simforcing.sim.render import Renderer
 from simforcing.sim.robot import TABLETOP_ARM
 from simforcing.sim.scene import Scene, SceneConfig, apply, compile_tabletop, place_objects
-from simforcing.sim.tasks import Command, Plan, TaskKind, Workspace, plan, wander_plan
+from simforcing.sim.tasks import Command, Plan, Planner, TaskKind, Workspace
 
 EPISODES, COUNTERFACTUALS = 0, 1  # streams of random numbers: the two sets never share a scene
 BRANCHES = 4
@@ -33,7 +37,8 @@ class TabletopConfig:
         control_hz: rate of commands and frames.
         timestep_s: physics step; a control step must be a whole number of them.
         supersample: see `Renderer`.
-        task_weights: shares of reach, push, pick and miss among episodes.
+        pace_m: mean travel of the gripper per control step between waypoints.
+        task_weights: shares of reach, move, push, pick and miss among episodes.
     """
 
     scene: SceneConfig = field(default_factory=SceneConfig)
@@ -43,7 +48,8 @@ class TabletopConfig:
     control_hz: float = 5.0
     timestep_s: float = 0.005
     supersample: int = 2
-    task_weights: tuple[float, float, float, float] = (0.35, 0.25, 0.33, 0.07)
+    pace_m: float = 0.055
+    task_weights: tuple[float, float, float, float, float] = (0.17, 0.2, 0.23, 0.33, 0.07)
 
     def __post_init__(self) -> None:
         if self.num_frames < 2:
@@ -100,6 +106,7 @@ class Tabletop:
         )
         self._data = mujoco.MjData(self._model)
         self._kinematics = Kinematics(self.robot)
+        self._planner = Planner(workspace=config.workspace, num_steps=config.num_frames - 1, pace_m=config.pace_m)
         self._renderer = Renderer(self._model, size_px=config.size_px, supersample=config.supersample)
         self._site = self._model.site(self.robot.site).id
         self._arm = np.array([self._model.joint(name).qposadr[0] for name in self.robot.joints])
@@ -111,32 +118,29 @@ class Tabletop:
         scene, start = self.config.scene.draw(rng), self.config.workspace.draw(rng)
         start[2] = max(start[2], 0.1)
         weights = np.array(self.config.task_weights)
-        kinds: list[TaskKind] = ["reach", "push", "pick", "miss"]
-        kind = kinds[rng.choice(4, p=weights / weights.sum())]
-        chosen = plan(kind, scene, start, rng, num_steps=self.config.num_frames - 1)
+        kind = get_args(TaskKind)[rng.choice(len(weights), p=weights / weights.sum())]
+        chosen = self._planner.plan(kind, scene, start, rng)
         return self.simulate(scene, start, chosen, start_index=index, branch=0)
 
     def counterfactuals(self, *, seed: int, index: int) -> tuple[SimulatedEpisode, ...]:
-        """Four episodes from start `index`: a pick, a grasp that closes beside the object, and two reaches.
+        """Four episodes from start `index`: a pick, a grasp that closes beside an object, and two moves.
 
-        Goals of the reaches are chosen far from the other branches, so that the four soon look different.
+        Goals of the moves are chosen far from the other branches, so that the four soon look different.
         """
         rng = np.random.default_rng([seed, COUNTERFACTUALS, index])
         scene, start = self.config.scene.draw(rng), self.config.workspace.draw(rng)
         start[2] = max(start[2], 0.1)
-        num_steps = self.config.num_frames - 1
         target = int(rng.integers(len(scene.objects)))
         other = (target + 1) % len(scene.objects)
         plans = [
-            plan("pick", scene, start, rng, num_steps=num_steps, target=target),
-            plan("miss", scene, start, rng, num_steps=num_steps, target=other),
+            self._planner.plan("pick", scene, start, rng, target=target),
+            self._planner.plan("miss", scene, start, rng, target=other),
         ]
         taken = [start[:3], *(np.array([*scene.objects[i].position_m, 0.05]) for i in (target, other))]
         for _ in range(BRANCHES - len(plans)):
             goal = self._far_goal(taken, rng)
             taken.append(goal[:3])
-            side = "left" if goal[1] > 0 else "right"
-            plans.append(wander_plan(goal, start, rng, num_steps=num_steps, task=f"move to the {side}"))
+            plans.append(self._planner.move(goal, start, rng))
         return tuple(self.simulate(scene, start, p, start_index=index, branch=i) for i, p in enumerate(plans))
 
     def simulate(
@@ -154,7 +158,7 @@ class Tabletop:
             frames[i] = self._renderer.render(data)
             states.append(self._state())
             joints.append(data.qpos[self._arm].copy())
-            if chosen.target >= 0:
+            if chosen.target is not None:
                 highest = max(highest, self._height_above_rest(scene, chosen.target))
             if i < len(controls):
                 self._advance(controls[i])

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from simforcing.sim.scene import Scene, SceneObject
 
-TaskKind = Literal["reach", "push", "pick", "miss"]
+TaskKind = Literal["reach", "move", "push", "pick", "miss"]
 Command = Float[np.ndarray, "7"]
 
 DIRECTIONS: dict[str, tuple[float, float]] = {
@@ -23,7 +23,7 @@ DIRECTIONS: dict[str, tuple[float, float]] = {
 }
 APPROACH_HEIGHT_M = 0.115
 CARRY_HEIGHT_M = (0.12, 0.22)
-TRAVEL_SPEED_M_PER_STEP = 0.055
+TURN_M_PER_RAD = 0.06  # a turn of the wrist takes as long as this much travel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class Plan:
 
     kind: TaskKind
     task: str
-    target: int
+    target: int | None
     commands: Float[np.ndarray, "k 7"]
 
 
@@ -86,72 +86,101 @@ def interpolate(start: Command, waypoints: Sequence[Waypoint], num_steps: int) -
     return np.concatenate([*commands, held])[:num_steps]
 
 
-def plan(
-    kind: TaskKind, scene: Scene, start: Command, rng: np.random.Generator, *, num_steps: int, target: int | None = None
-) -> Plan:
-    """A plan of the given kind for object number `target` (random where None); raises ValueError for an unknown kind.
+@dataclass(frozen=True, kw_only=True)
+class Planner:
+    """Turns a task in a scene into a plan of `num_steps` commands.
 
-    reach: the gripper goes to the object and then about the workspace; push: it moves the object along one axis;
-    pick: it closes around the object, lifts and carries it; miss: as pick, but it closes beside the object.
+    Args:
+        workspace: where free targets lie.
+        pace_m: mean travel of the gripper per control step between waypoints.
     """
-    makers = {"reach": _reach, "push": _push, "pick": _pick, "miss": _miss}
-    if kind not in makers:
-        raise ValueError(f"unknown task {kind!r}; choices: {', '.join(makers)}")
-    index = int(rng.integers(len(scene.objects))) if target is None else target
-    task, waypoints = makers[kind](scene.objects[index], start, rng)
-    waypoints += _wander(waypoints[-1].command, rng, num_steps - sum(w.num_steps for w in waypoints), kind)
-    return Plan(kind=kind, task=task, target=index, commands=interpolate(start, waypoints, num_steps))
 
+    workspace: Workspace
+    num_steps: int
+    pace_m: float = 0.055
 
-def wander_plan(goal: Command, start: Command, rng: np.random.Generator, *, num_steps: int, task: str) -> Plan:
-    """Go straight to `goal`, then on about the workspace."""
-    waypoints = [_travel(start, goal, rng)]
-    waypoints += _wander(goal, rng, num_steps - waypoints[0].num_steps, "reach")
-    return Plan(kind="reach", task=task, target=-1, commands=interpolate(start, waypoints, num_steps))
+    def plan(
+        self, kind: TaskKind, scene: Scene, start: Command, rng: np.random.Generator, *, target: int | None = None
+    ) -> Plan:
+        """A plan of the given kind for object number `target` (random where None).
 
+        reach: the gripper goes to the object and then about the workspace; move: only the latter; push: it moves the
+        object along one axis; pick: it closes around the object, lifts and carries it; miss: it closes beside it.
+        """
+        index = int(rng.integers(len(scene.objects))) if target is None else target
+        item, others = scene.objects[index], [other for other in scene.objects if other is not scene.objects[index]]
+        if kind == "reach":
+            task, waypoints = f"reach the {item.phrase}", [self._travel(start, self._over(item, rng), rng)]
+        elif kind == "push":
+            task, waypoints = self._push(item, start, rng)
+        elif kind in ("pick", "miss"):
+            place = np.array(item.position_m) if kind == "pick" else _beside(item, others, rng)
+            task, waypoints = f"pick up the {item.phrase}", self._pick(item, place, start, rng)
+        else:
+            return self.move(self.workspace.draw(rng), start, rng)
+        waypoints = self._fill(waypoints, rng, holding=kind == "pick")
+        return Plan(kind=kind, task=task, target=index, commands=interpolate(start, waypoints, self.num_steps))
 
-def _travel(here: Command, command: Command, rng: np.random.Generator) -> Waypoint:
-    distance = float(np.linalg.norm(command[:3] - here[:3])) + 0.06 * float(np.abs(command[3:6] - here[3:6]).max())
-    pace = TRAVEL_SPEED_M_PER_STEP * rng.uniform(0.7, 1.15)
-    return Waypoint(command=command, num_steps=max(2, round(distance / pace)))
+    def move(self, goal: Command, start: Command, rng: np.random.Generator) -> Plan:
+        """Go straight to `goal`, then on about the workspace."""
+        side, level = "left" if goal[1] > 0 else "right", "high" if goal[2] > 0.15 else "low"
+        waypoints = self._fill([self._travel(start, goal, rng)], rng)
+        commands = interpolate(start, waypoints, self.num_steps)
+        return Plan(kind="move", task=f"move {level} to the {side}", target=None, commands=commands)
 
+    def _fill(self, waypoints: list[Waypoint], rng: np.random.Generator, *, holding: bool = False) -> list[Waypoint]:
+        """Moves about the workspace until all steps are used; what is held is mostly kept in hand."""
+        here, left = waypoints[-1].command, self.num_steps - sum(w.num_steps for w in waypoints)
+        while left > 0:
+            gripper = 0.0 if holding and rng.random() < 0.8 else None
+            waypoints = [*waypoints, self._travel(here, self.workspace.draw(rng, gripper), rng)]
+            here, left = waypoints[-1].command, left - waypoints[-1].num_steps
+        return waypoints
 
-def _wander(here: Command, rng: np.random.Generator, num_steps: int, kind: TaskKind) -> list[Waypoint]:
-    waypoints = []
-    while num_steps > 0:
-        gripper = 0.0 if kind == "pick" and rng.random() < 0.8 else None
-        waypoints.append(_travel(here, Workspace().draw(rng, gripper), rng))
-        here = waypoints[-1].command
-        num_steps -= waypoints[-1].num_steps
-    return waypoints
+    def _travel(self, here: Command, command: Command, rng: np.random.Generator) -> Waypoint:
+        turned = float(np.abs(command[3:6] - here[3:6]).max())
+        distance = float(np.linalg.norm(command[:3] - here[:3])) + TURN_M_PER_RAD * turned
+        return Waypoint(command=command, num_steps=max(2, round(distance / (self.pace_m * rng.uniform(0.7, 1.15)))))
 
+    def _over(self, item: SceneObject, rng: np.random.Generator) -> Command:
+        (x, y), over = item.position_m, self.workspace.draw(rng)
+        over[:3] = x, y, 2 * item.half_size_m[2] + rng.uniform(0.02, 0.05)
+        over[5] = np.arctan2(y, x) + rng.uniform(-0.8, 0.8)
+        return over
 
-def _reach(item: SceneObject, start: Command, rng: np.random.Generator) -> tuple[str, list[Waypoint]]:
-    x, y = item.position_m
-    over = Workspace().draw(rng)
-    over[:3] = x, y, 2 * item.half_size_m[2] + rng.uniform(0.02, 0.05)
-    over[5] = np.arctan2(y, x) + rng.uniform(-0.8, 0.8)
-    return f"reach the {item.phrase}", [_travel(start, over, rng)]
+    def _push(self, item: SceneObject, start: Command, rng: np.random.Generator) -> tuple[str, list[Waypoint]]:
+        name = str(rng.choice(_open_directions(item)))
+        direction, centre = np.array(DIRECTIONS[name]), np.array(item.position_m)
+        behind = centre - direction * (item.half_size_m[0] * 1.4 + 0.035)
+        beyond = centre + direction * rng.uniform(0.06, 0.12)
+        # The hand is broad across the fingers' opening: the broad side leads, so that the object is not passed by.
+        yaw = _nearest_turn(np.arctan2(direction[1], direction[0]), np.arctan2(centre[1], centre[0]), np.pi)
+        low = max(0.02, item.half_size_m[2] * 0.8)
+        path = ((behind, 0.1), (behind, low), (beyond, low), (beyond - 0.04 * direction, low + 0.06))
+        above, at, through, lifted = (np.array([*place, z, 0, 0, yaw, 0.0]) for place, z in path)
+        pace = 0.55 * self.pace_m * rng.uniform(0.8, 1.3)
+        return f"push the {item.phrase} {name}", [
+            self._travel(start, above, rng),
+            Waypoint(command=at, num_steps=3),
+            Waypoint(command=through, num_steps=max(3, round(float(np.linalg.norm(beyond - behind)) / pace))),
+            Waypoint(command=lifted, num_steps=2),
+        ]
 
-
-def _push(item: SceneObject, start: Command, rng: np.random.Generator) -> tuple[str, list[Waypoint]]:
-    name = str(rng.choice(_open_directions(item)))
-    direction, centre = np.array(DIRECTIONS[name]), np.array(item.position_m)
-    behind = centre - direction * (item.half_size_m[0] * 1.4 + 0.035)
-    beyond = centre + direction * rng.uniform(0.06, 0.12)
-    # The closed fingers are wider across y of the gripper: that side leads.
-    yaw = _nearest_turn(np.arctan2(direction[1], direction[0]), np.arctan2(centre[1], centre[0]), np.pi)
-    low = max(0.02, item.half_size_m[2] * 0.8)
-    above, at, through = (np.array([*p, z, 0, 0, yaw, 0.0]) for p, z in ((behind, 0.1), (behind, low), (beyond, low)))
-    pace = 0.03 * rng.uniform(0.8, 1.3)
-    steps = max(3, round(float(np.linalg.norm(beyond - behind)) / pace))
-    lift = through + np.array([0, 0, 0.08, 0, 0, 0, 0])
-    return f"push the {item.phrase} {name}", [
-        _travel(start, above, rng),
-        Waypoint(command=at, num_steps=3),
-        Waypoint(command=through, num_steps=steps),
-        Waypoint(command=lift, num_steps=2),
-    ]
+    def _pick(
+        self, item: SceneObject, place: Float[np.ndarray, "2"], start: Command, rng: np.random.Generator
+    ) -> list[Waypoint]:
+        grasp = _grasp(item, place, rng)
+        above, closed, lifted, carry = grasp.copy(), grasp.copy(), grasp.copy(), self.workspace.draw(rng, 0.0)
+        closed[6], lifted[6] = 0.0, 0.0
+        above[2] = lifted[2] = APPROACH_HEIGHT_M
+        carry[2] = rng.uniform(*CARRY_HEIGHT_M)
+        return [
+            self._travel(start, above, rng),
+            Waypoint(command=grasp, num_steps=int(rng.integers(2, 4))),
+            Waypoint(command=closed, num_steps=2),
+            Waypoint(command=lifted, num_steps=int(rng.integers(2, 4))),
+            self._travel(lifted, carry, rng),
+        ]
 
 
 def _open_directions(item: SceneObject) -> list[str]:
@@ -166,21 +195,13 @@ def _open_directions(item: SceneObject) -> list[str]:
     return names or ["forward"]
 
 
-def _pick(item: SceneObject, start: Command, rng: np.random.Generator) -> tuple[str, list[Waypoint]]:
-    grasp = _grasp(item, np.array(item.position_m), rng)
-    carry = Workspace().draw(rng, 0.0)
-    carry[2] = rng.uniform(*CARRY_HEIGHT_M)
-    return f"pick up the {item.phrase}", [*_descend_and_close(grasp, start, rng), _travel(grasp, carry, rng)]
-
-
-def _miss(item: SceneObject, start: Command, rng: np.random.Generator) -> tuple[str, list[Waypoint]]:
+def _beside(item: SceneObject, others: list[SceneObject], rng: np.random.Generator) -> Float[np.ndarray, "2"]:
+    """A place next to the object where closing the gripper holds nothing, neither this object nor another."""
     centre = np.array(item.position_m)
-    angle = np.arctan2(centre[1], centre[0]) + rng.choice([-1.0, 1.0]) * np.pi / 2
-    beside = centre + rng.uniform(0.075, 0.09) * np.array([np.cos(angle), np.sin(angle)])
-    grasp = _grasp(item, beside, rng)
-    carry = Workspace().draw(rng, 0.0)
-    carry[2] = rng.uniform(*CARRY_HEIGHT_M)
-    return f"pick up the {item.phrase}", [*_descend_and_close(grasp, start, rng), _travel(grasp, carry, rng)]
+    across = np.arctan2(centre[1], centre[0]) + np.pi / 2
+    offset = rng.uniform(0.085, 0.1) * np.array([np.cos(across), np.sin(across)])
+    places = [centre + sign * offset for sign in rng.permutation([-1.0, 1.0])]
+    return max(places, key=lambda place: min([1.0, *(np.linalg.norm(place - o.position_m) for o in others)]))
 
 
 def _grasp(item: SceneObject, place: Float[np.ndarray, "2"], rng: np.random.Generator) -> Command:
@@ -189,19 +210,6 @@ def _grasp(item: SceneObject, place: Float[np.ndarray, "2"], rng: np.random.Gene
     if item.shape == "box":
         yaw = _nearest_turn(item.yaw_rad, azimuth, np.pi / 2)
     return np.array([*place, max(0.016, item.half_size_m[2] - 0.004), 0.0, 0.0, yaw, 1.0])
-
-
-def _descend_and_close(grasp: Command, start: Command, rng: np.random.Generator) -> list[Waypoint]:
-    above, closed, lifted = grasp.copy(), grasp.copy(), grasp.copy()
-    above[2] = APPROACH_HEIGHT_M
-    closed[6], lifted[6] = 0.0, 0.0
-    lifted[2] = APPROACH_HEIGHT_M
-    return [
-        _travel(start, above, rng),
-        Waypoint(command=grasp, num_steps=int(rng.integers(2, 4))),
-        Waypoint(command=closed, num_steps=2),
-        Waypoint(command=lifted, num_steps=int(rng.integers(2, 4))),
-    ]
 
 
 def _nearest_turn(angle: float, reference: float, period: float) -> float:

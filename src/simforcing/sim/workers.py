@@ -9,11 +9,11 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 from simforcing.sim.tabletop import SimulatedEpisode, Tabletop, TabletopConfig
 
@@ -36,17 +36,17 @@ class Workers:
         self.config, self.num_processes = config, num_processes
         self._pool: ProcessPoolExecutor | None = None
 
-    def episodes(self, *, seed: int, num_episodes: int) -> Iterator[SimulatedEpisode]:
+    def episodes(self, *, seed: int, num_episodes: int) -> Generator[SimulatedEpisode, None, None]:
         """Episodes 0 .. num_episodes - 1 of the set with that seed."""
         for episodes in self._in_order("episode", seed, num_episodes):
             yield from episodes
 
-    def counterfactuals(self, *, seed: int, num_starts: int) -> Iterator[SimulatedEpisode]:
+    def counterfactuals(self, *, seed: int, num_starts: int) -> Generator[SimulatedEpisode, None, None]:
         """The branches of starts 0 .. num_starts - 1, start by start."""
         for episodes in self._in_order("counterfactuals", seed, num_starts):
             yield from episodes
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Workers":
         if self.num_processes > 1:
             self._pool = ProcessPoolExecutor(
                 self.num_processes, mp_context=multiprocessing.get_context("spawn"), initializer=_initialise
@@ -61,7 +61,9 @@ class Workers:
         elif self.config in _simulators:
             _simulators.pop(self.config).close()
 
-    def _in_order(self, method: Method, seed: int, num_jobs: int) -> Iterator[tuple[SimulatedEpisode, ...]]:
+    def _in_order(
+        self, method: Method, seed: int, num_jobs: int
+    ) -> Generator[tuple[SimulatedEpisode, ...], None, None]:
         if self._pool is None:
             for index in range(num_jobs):
                 yield _simulate(self.config, method, seed, index)
