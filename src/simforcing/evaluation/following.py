@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from simforcing.evaluation.intervals import Interval, bootstrap_mean
 from simforcing.evaluation.protocols import Protocol, score_clip
-from simforcing.evaluation.scoring import Predict, Row
+from simforcing.evaluation.scoring import Predict
 from simforcing.types import Clip
 
 SAME_START_LEVELS = 4.0  # mean grey-level difference that two codings of one image may have
@@ -134,8 +134,7 @@ def _swaps_of(
     scores = []
     for branch, video in zip(own + [i for i, _ in pairs], videos, strict=True):
         frames = score_clip(clips[branch].frames[view], video, protocol)
-        row = Row(label="", psnr=frames.psnr[None], moving_psnr=frames.moving_psnr[None], ssim=frames.ssim[None])
-        scores.append((float(row.per_clip("psnr")[0]), float(row.per_clip("moving_psnr")[0])))
+        scores.append((frames.mean("psnr"), frames.mean("moving_psnr")))
     by_branch = dict(zip(own, scores, strict=False))
     return [
         Swap(

@@ -73,6 +73,12 @@ class FrameScores:
     moving_psnr: Float[np.ndarray, " f"]
     ssim: Float[np.ndarray, " f"]
 
+    def mean(self, metric: str) -> float:
+        """Mean over the frames that count; NaN where none does."""
+        values = getattr(self, metric)
+        counted = values[np.isfinite(values)]
+        return float(counted.mean()) if len(counted) else float("nan")
+
 
 PROTOCOLS: dict[str, Protocol] = {
     protocol.name: protocol
