@@ -1,0 +1,96 @@
+"""Tabletop data sets on disk: what was simulated is what is read, whatever the number of processes."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from simforcing.data.tabletop import TabletopSets, write_tabletop
+from simforcing.sim.tabletop import BRANCHES
+
+lerobot = pytest.importorskip("simforcing.data.lerobot", reason="the LeRobot reader is missing")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[int, int]]]:
+    root, calls = tmp_path_factory.mktemp("tabletop"), []
+    write_tabletop(
+        root,
+        num_episodes=3,
+        seed=0,
+        num_frames=7,
+        size=32,
+        num_counterfactual_starts=2,
+        num_processes=1,
+        progress=lambda done, total: calls.append((done, total)),
+    )
+    return root, calls
+
+
+def rows(root: Path) -> dict:
+    return pq.read_table(sorted((root / "data").rglob("*.parquet"))[0]).to_pydict()
+
+
+def test_progress_counts_every_episode_once(written: tuple[Path, list[tuple[int, int]]]):
+    assert written[1] == [(i + 1, 3 + 2 * BRANCHES) for i in range(3 + 2 * BRANCHES)]
+
+
+def test_sets_are_read_back_with_layout_and_instruction(written: tuple[Path, list[tuple[int, int]]]):
+    episodes = lerobot.read_lerobot(written[0] / "episodes")
+    assert len(episodes.episodes) == 3
+    assert not episodes.rejected
+    assert episodes.action_layout is not None
+    assert episodes.action_layout.name == "tabletop"
+    assert episodes.robot == "tabletop_arm"
+    first = episodes.episodes[0]
+    assert (first.fps, first.num_frames) == (5.0, 7)
+    assert first.task
+    assert first.views[0].frames.read(0, 7).shape == (7, 32, 32, 3)
+
+
+def test_stored_numbers_are_the_simulated_ones(written: tuple[Path, list[tuple[int, int]]]):
+    from simforcing.sim.tabletop import TabletopConfig
+
+    simulator = TabletopConfig(num_frames=7, size_px=32).build()
+    truth = simulator.episode(seed=0, index=1)
+    simulator.close()
+    episode = lerobot.read_lerobot(written[0] / "episodes").episodes[1]
+    np.testing.assert_array_equal(episode.action[:6], truth.action[:6])
+    np.testing.assert_array_equal(episode.state, truth.state)
+    error = episode.views[0].frames.read(0, 7).astype(float) - truth.frames
+    assert 10 * np.log10(255**2 / np.mean(error**2)) > 25
+
+
+def test_counterfactual_rows_name_start_and_branch(written: tuple[Path, list[tuple[int, int]]]):
+    table = rows(written[0] / "counterfactuals")
+    pairs = [(table["start"][i], table["branch"][i]) for i in range(0, len(table["start"]), 7)]
+    assert pairs == [(start, branch) for start in range(2) for branch in range(BRANCHES)]
+
+
+def test_processes_do_not_change_what_is_written(written: tuple[Path, list[tuple[int, int]]], tmp_path: Path):
+    write_tabletop(tmp_path, num_episodes=3, seed=0, num_frames=7, size=32, num_processes=2)
+    one, two = (lerobot.read_lerobot(root / "episodes").episodes for root in (written[0], tmp_path))
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_array_equal(a.action, b.action)
+        np.testing.assert_array_equal(a.views[0].frames.read(0, 7), b.views[0].frames.read(0, 7))
+
+
+def test_an_existing_set_is_never_touched(written: tuple[Path, list[tuple[int, int]]]):
+    with pytest.raises(ValueError, match="exists already"):
+        write_tabletop(written[0], num_episodes=1, seed=0)
+
+
+def test_an_interrupted_run_leaves_no_set_behind(tmp_path: Path):
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_tabletop(tmp_path, num_episodes=4, seed=0, num_frames=3, size=16, num_processes=2, progress=interrupt)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kwargs", [{"num_episodes": 0}, {"num_episodes": 1, "seed": -1}])
+def test_impossible_sizes_are_refused_by_name(kwargs: dict):
+    with pytest.raises(ValueError, match=r"num_episodes 0|seed -1"):
+        TabletopSets(**kwargs)

@@ -1,0 +1,132 @@
+"""Simulated episodes: deterministic, physical, counterfactual."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from simforcing.sim.robot import TABLETOP_ARM
+from simforcing.sim.tabletop import BRANCHES, SimulatedEpisode, Tabletop, TabletopConfig
+from simforcing.sim.workers import Workers
+
+SHORT = TabletopConfig(num_frames=9, size_px=32)
+PICKS = TabletopConfig(num_frames=25, size_px=16, supersample=1, task_weights=(0.0, 0.0, 0.0, 1.0, 0.0))
+
+
+@pytest.fixture(scope="module")
+def tabletop():
+    simulator = SHORT.build()
+    yield simulator
+    simulator.close()
+
+
+def arrays(episode: SimulatedEpisode) -> list[np.ndarray]:
+    return [episode.frames, episode.action, episode.state, episode.joint_rad]
+
+
+def assert_same(first: SimulatedEpisode, second: SimulatedEpisode):
+    assert first.task == second.task
+    for a, b in zip(arrays(first), arrays(second), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_same_seed_gives_the_same_episode_bit_for_bit_whatever_came_before(tabletop: Tabletop):
+    first = tabletop.episode(seed=5, index=2)
+    tabletop.episode(seed=5, index=0)
+    assert_same(first, tabletop.episode(seed=5, index=2))
+
+
+def test_other_indices_and_seeds_give_other_episodes(tabletop: Tabletop):
+    first = tabletop.episode(seed=5, index=2)
+    for other in (tabletop.episode(seed=5, index=3), tabletop.episode(seed=6, index=2)):
+        assert (first.frames != other.frames).any()
+        assert (first.action != other.action).any()
+
+
+def test_two_processes_give_the_episodes_of_one():
+    results = []
+    for num_processes in (1, 2):
+        with Workers(SHORT, num_processes=num_processes) as workers:
+            episodes = list(workers.episodes(seed=1, num_episodes=5))
+            results.append([*episodes, *workers.counterfactuals(seed=1, num_starts=1)])
+    assert len(results[0]) == len(results[1]) == 5 + BRANCHES
+    for first, second in zip(*results, strict=True):
+        assert_same(first, second)
+
+
+def test_counterfactual_branches_share_their_start_and_part_soon(tabletop: Tabletop):
+    for index in range(4):
+        branches = tabletop.counterfactuals(seed=0, index=index)
+        assert [(b.start, b.branch) for b in branches] == [(index, i) for i in range(BRANCHES)]
+        for i, branch in enumerate(branches):
+            np.testing.assert_array_equal(branch.frames[0], branches[0].frames[0])
+            np.testing.assert_array_equal(branch.state[0], branches[0].state[0])
+            for other in branches[:i]:
+                assert (branch.frames[-1] != other.frames[-1]).any(axis=-1).mean() > 0.05
+
+
+def test_one_counterfactual_branch_is_a_grasp_that_holds_nothing():
+    with Workers(PICKS, num_processes=1) as workers:
+        branches = list(workers.counterfactuals(seed=0, num_starts=6))
+    assert all([b.kind for b in branches[i::BRANCHES]] == [branches[i].kind] * 6 for i in range(BRANCHES))
+    assert sum(b.lifted for b in branches if b.kind == "miss") == 0
+    assert sum(b.lifted for b in branches if b.kind == "pick") >= 4
+
+
+def test_picked_objects_are_lifted_by_contact():
+    with Workers(PICKS, num_processes=1) as workers:
+        episodes = list(workers.episodes(seed=0, num_episodes=20))
+    assert {e.kind for e in episodes} == {"pick"}
+    assert np.mean([e.lifted for e in episodes]) >= 0.6
+
+
+def test_measured_state_follows_the_command(tabletop: Tabletop):
+    for index in range(6):
+        episode = tabletop.episode(seed=2, index=index)
+        lag = np.abs(episode.state[1:] - episode.action[:-1])
+        assert np.median(lag[:, :3]) < 0.006
+        assert lag[:, :3].max() < 0.04
+        np.testing.assert_array_equal(episode.action[-1], episode.action[-2])
+
+
+def test_joints_stay_within_their_limits(tabletop: Tabletop):
+    for index in range(6):
+        joint_rad = tabletop.episode(seed=3, index=index).joint_rad
+        assert (joint_rad > np.array(TABLETOP_ARM.low_rad) - 0.01).all()
+        assert (joint_rad < np.array(TABLETOP_ARM.high_rad) + 0.01).all()
+
+
+def test_arm_covers_and_moves_a_good_part_of_the_picture():
+    simulator = TabletopConfig(num_frames=17).build()
+    frames = np.stack([simulator.episode(seed=0, index=i).frames for i in range(8)]).astype(int)
+    simulator.close()
+    moved = (np.abs(frames[:, 8] - frames[:, 0]) > 10).any(axis=-1)
+    assert moved.mean() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"num_frames": 1}, "num_frames 1"),
+        ({"size_px": 4}, "size_px 4"),
+        ({"timestep_s": 0.007}, "timestep_s 0.007"),
+        ({"task_weights": (0.0, 0.0, 0.0, 0.0, 0.0)}, "task_weights"),
+    ],
+)
+def test_impossible_settings_are_refused_by_name(kwargs: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        TabletopConfig(**kwargs)
+
+
+def test_number_of_processes_below_one_is_refused():
+    with pytest.raises(ValueError, match="num_processes 0"):
+        Workers(SHORT, num_processes=0)
+
+
+def test_simulation_never_imports_torch():
+    program = (
+        "import sys, simforcing.sim.workers, simforcing.sim.tabletop\n"
+        "assert 'torch' not in sys.modules, 'torch was imported'"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
