@@ -49,8 +49,8 @@ def _from_union(args: tuple[Any, ...], value: JsonValue, where: str) -> Any:
     if value is None and type(None) in args:
         return None
     choices = [arg for arg in args if arg is not type(None)]
-    if isinstance(value, dict):
-        named = {choice.__name__: choice for choice in choices if dataclasses.is_dataclass(choice)}
+    named = {choice.__name__: choice for choice in choices if dataclasses.is_dataclass(choice)}
+    if isinstance(value, dict) and named:
         if value.get("type") in named:
             return from_json(named[value["type"]], value, where)
         raise ValueError(f"{where}: type {value.get('type')!r} is not one of {', '.join(named)}")
