@@ -26,7 +26,7 @@ class Storage:
     """
 
     version: Version
-    fps: float
+    fps: float | int
     codec: Codec
     crf: int | None
     data_file_mb: float

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +46,7 @@ class LeRobotWriter:
 
     root: str | Path
     _: KW_ONLY
-    fps: float
+    fps: float | int
     views: dict[str, tuple[int, int]]
     action_layout: Layout
     state_layout: Layout | None = None
@@ -164,7 +164,7 @@ class LeRobotWriter:
             video.abort()
         shutil.rmtree(self._partial, ignore_errors=True)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "LeRobotWriter":
         return self
 
     def __exit__(

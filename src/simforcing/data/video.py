@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 import av
 import numpy as np
@@ -208,7 +208,7 @@ class VideoWriter:
     def __init__(
         self,
         path: str | Path,
-        fps: float,
+        fps: float | int,
         size: tuple[int, int],
         *,
         codec: Codec = "h264",
@@ -274,7 +274,7 @@ class VideoWriter:
         with suppress(OSError):
             self._file.close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "VideoWriter":
         return self
 
     def __exit__(
@@ -289,7 +289,7 @@ class VideoWriter:
 def write_video(
     path: str | Path,
     frames: UInt8[np.ndarray, "f h w 3"],
-    fps: float,
+    fps: float | int,
     *,
     codec: Codec = "h264",
     keyframe_every: int = 2,
@@ -333,6 +333,8 @@ def _opened(path: str, doing: str) -> Iterator[InputContainer]:
             if not container.streams.video:
                 raise ValueError("it has no video stream")
             context = container.streams.video[0].codec_context
+            if context is None:  # the codec's four letters are damaged
+                raise ValueError("its codec is unknown")
             context.thread_count = 1
             context.options = STRICT
             yield container
