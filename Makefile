@@ -52,8 +52,8 @@ size: set-up-dev
 bench: set-up-dev
 	@for script in benchmarks/*.py; do echo "== $$script"; OMP_NUM_THREADS=1 $(BIN)/python $$script || exit 1; done
 
-lerobot-check: set-up-dev
-	@$(BIN)/python scripts/lerobot_check.py
+lerobot-check:
+	@PYTHON=$(PYTHON) bash tests/lerobot_check/run.sh $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-lerobot build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
