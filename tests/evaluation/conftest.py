@@ -61,11 +61,8 @@ def world() -> SquareWorld:
 @pytest.fixture
 def clips(world: SquareWorld) -> list[Clip]:
     """Two clips of each of six episodes, in different directions."""
-    rng = np.random.default_rng(3)
-    return [
-        world.clip(f"episode {i // 2}", (20.0, 20.0), np.repeat(rng.uniform(-2, 2, (1, 2)), 8, axis=0))
-        for i in range(12)
-    ]
+    steps = np.random.default_rng(3).uniform(-2, 2, (12, 1, 2))
+    return [world.clip(f"episode {i // 2}", (20.0, 20.0), np.repeat(step, 8, axis=0)) for i, step in enumerate(steps)]
 
 
 @pytest.fixture

@@ -92,13 +92,19 @@ def test_one_part_in_degrees_is_named(actions) -> None:
     degrees[:, 3:6] *= 180 / np.pi
     check = normaliser_check("action", degrees, Normaliser.fit(actions, LAYOUT))
     assert check.passed is False
-    assert "(rotation)" in check.detail
+    assert "translation 0.0%, rotation 9" in check.detail
 
 
 def test_a_gripper_that_never_moves_is_no_fault(actions) -> None:
     held = actions.copy()
     held[:, 6] = 1.0
     assert normaliser_check("action", held, Normaliser.fit(actions, LAYOUT)).passed
+
+
+def test_values_a_little_beyond_those_of_training_are_no_fault(actions) -> None:
+    assert normaliser_check("state", (actions * 1.04).astype(np.float32), Normaliser.fit(actions, LAYOUT)).passed
+    check = normaliser_check("state", (actions * 3).astype(np.float32), Normaliser.fit(actions, LAYOUT))
+    assert check.passed is False
 
 
 def test_a_wrong_width_is_found(actions) -> None:

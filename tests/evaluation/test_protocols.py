@@ -10,7 +10,7 @@ from simforcing.evaluation.protocols import PROTOCOLS, ROUNDING_PSNR_DB, Protoco
 
 
 def videos(shape: tuple[int, ...], seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """A smooth drifting ramp with a moving spot, and a disturbed copy."""
+    """A drifting ramp and a disturbed copy."""
     rng = np.random.default_rng(seed)
     f, h, w, _ = shape
     rows, columns = np.mgrid[:h, :w]
@@ -39,6 +39,7 @@ def test_an_exact_copy_counts_as_much_as_rounding_to_eight_bits() -> None:
 def test_still_frames_do_not_count_in_the_moving_region() -> None:
     truth, predicted = videos((4, 32, 32, 3))
     truth[1] = truth[0]
+    truth[2:, 10:14, 10:14] = 255
     scores = score_clip(truth, predicted, Protocol(name="a"))
     assert np.isnan(scores.moving_psnr).tolist() == [True, False, False]
     assert scores.mean("moving_psnr") == pytest.approx(scores.moving_psnr[1:].mean())

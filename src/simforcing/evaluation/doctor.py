@@ -20,7 +20,10 @@ from simforcing.types.normalisers import CLAMP
 MIN_OBEDIENCE_RATIO = 1.25
 # Distance of two videos that agree up to rounding to 8 bits: keeps a deterministic model's ratio defined.
 ROUNDING_DISTANCE = 2 / 12 / 255**2
-OUTSIDE_LIMITS = {"min_max": 0.05, "quantile": 0.10, "mean_std": 0.45}  # expected: 0, 2 % and 32 % outside [-1, 1]
+# Largest share of a part's numbers outside [-1, 1]. Expected are 0, 2 % and 32 %, and a few held-out episodes may leave
+# the range of training; numbers in another unit are nearly all outside.
+OUTSIDE_LIMITS = {"min_max": 0.25, "quantile": 0.30, "mean_std": 0.60}
+OUTSIDE_MARGIN = 0.05
 MAX_CLAMPED = 0.001
 MIN_SPREAD = 0.02  # a part that uses less than this of [-1, 1] was stored in other units (seen elsewhere: 55 times)
 FPS_TOLERANCE = 0.01
@@ -78,26 +81,27 @@ def obedience_check(
 def normaliser_check(name: str, values: Float[np.ndarray, "m a"], normaliser: Normaliser) -> Check:
     """The stored normaliser fits the data's numbers: neither outside, nor clamped, nor far too small.
 
-    `name` is `action` or `state`. The value reported is the share of numbers outside [-1, 1] before clamping.
+    A number is outside where it leaves [-1, 1] by more than 0.05 before clamping. The value is the share of the worst
+    part (translation, rotation, ...). `name` is `action` or `state`.
     """
-    title = f"{name} normaliser"
-    if values.shape[1] != normaliser.layout.dim:
-        detail = f"data has {values.shape[1]} numbers per step, layout {normaliser.layout.name} {normaliser.layout.dim}"
+    title, layout = f"{name} normaliser", normaliser.layout
+    if values.shape[1] != layout.dim:
+        detail = f"data has {values.shape[1]} numbers per step, layout {layout.name} {layout.dim}"
         return Check(name=title, passed=False, value=f"{values.shape[1]} numbers", detail=detail)
     scaled = (values.astype(np.float64) - np.array(normaliser.offset)) / np.array(normaliser.scale)
-    used = np.concatenate([np.arange(normaliser.layout.dim)[part] for part in normaliser.layout.slices.values()])
-    outside = (np.abs(scaled) > 1 + 1e-6).mean(axis=0)
-    clamped = float((np.abs(scaled[:, used]) > CLAMP).mean())
-    share, limit = float(outside[used].mean()), OUTSIDE_LIMITS[normaliser.kind]
-    worst = int(used[outside[used].argmax()])
-    detail = f"{share:.1%} outside [-1, 1] (at most {limit:.0%}), {clamped:.2%} clamped at {CLAMP:g}"
-    if share > limit or clamped > MAX_CLAMPED:
-        where = f"number {worst} ({_part_of(normaliser.layout, worst)}): {outside[worst]:.0%} outside"
-        return Check(name=title, passed=False, value=share, detail=f"{detail}; {where}")
-    if still := _still_parts(scaled, normaliser):
-        reason = f"{still} uses under {MIN_SPREAD:.0%} of its range: other units, or already normalised?"
-        return Check(name=title, passed=False, value=share, detail=reason)
-    return Check(name=title, passed=True, value=share, detail=detail)
+    beyond = np.abs(scaled) > 1 + OUTSIDE_MARGIN
+    shares = {part: float(beyond[:, columns].mean()) for part, columns in layout.slices.items()}
+    clamped = {part: float((np.abs(scaled[:, columns]) > CLAMP).mean()) for part, columns in layout.slices.items()}
+    worst, limit = max(shares.values()), OUTSIDE_LIMITS[normaliser.kind]
+    by_part = ", ".join(f"{part} {share:.1%}" for part, share in shares.items())
+    detail = (
+        f"outside [-1, 1]: {by_part} (at most {limit:.0%});"
+        f" clamped at {CLAMP:g}: {max(clamped.values()):.2%} (at most {MAX_CLAMPED:.1%})"
+    )
+    passed = worst <= limit and max(clamped.values()) <= MAX_CLAMPED
+    if passed and (still := _still_parts(scaled, normaliser)):
+        passed, detail = False, f"{still} uses under {MIN_SPREAD:.0%} of its range: other units, or already normalised?"
+    return Check(name=title, passed=passed, value=worst, detail=detail)
 
 
 def layout_check(name: str, run: Layout | None, data: Layout | None) -> Check:
@@ -142,10 +146,6 @@ def loading_check(load: Callable[[], object]) -> Check:
 def _distance(first: np.ndarray, second: np.ndarray) -> float:
     """Mean squared distance of the predicted frames, 0..1 per channel."""
     return float(np.square((first[1:].astype(np.float64) - second[1:]) / 255).mean())
-
-
-def _part_of(layout: Layout, column: int) -> str:
-    return next(name for name, part in layout.slices.items() if part.start <= column < part.stop)
 
 
 def _still_parts(scaled: np.ndarray, normaliser: Normaliser) -> str:
