@@ -130,18 +130,13 @@ def _videos(root: Path, path: Path, fields: dict[str, Any]) -> dict[str, Path]:
         stated = {video.stem: str(video) for video in sorted(folder.glob("*.mp4"))} or {MAIN_VIEW: f"{relative}.mp4"}
     found = {}
     for view, text in stated.items():
-        stated_path = Path(text)
-        places = (
-            root / text,
-            folder / stated_path.name,
-            folder.parent / stated_path.name,
-            path.parent / stated_path.name,
-        )
+        places = [root / text, path.parent / text]
+        if Path(text).parent.name == folder.name:  # DROID states videos/val/0001/0.mp4, stored as videos/0001/0.mp4
+            places.append(folder / Path(text).name)
         existing = [place for place in places if place.is_file()]
         if not existing:
-            raise ValueError(
-                f"{path}: video of view {view} not found: {text!r}, looked at {', '.join(map(str, places[:2]))}"
-            )
+            looked = ", ".join(map(str, places))
+            raise ValueError(f"{path}: video of view {view} not found: {text!r}, looked for {looked}")
         found[view] = existing[0]
     return found
 

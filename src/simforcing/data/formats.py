@@ -9,23 +9,29 @@ from pathlib import Path
 from simforcing.data.lerobot_format import Declaration, read_declaration
 from simforcing.types import layout_named
 
-# Layout of the states that belong to an action layout, where a set declares only the latter.
-STATE_LAYOUTS = {
-    "bridge": "bridge_state",
-    "bridge_delta_axis_angle": "bridge_state",
-    "bridge_scaled": "bridge_state",
-    "tabletop": "tabletop",
-    "droid": "droid",
-    "droid_joint": "droid_joint",
-    "aloha": "aloha",
+# Layouts of the states that belong to an action layout, where a set declares only the latter; the width decides.
+STATE_LAYOUTS: dict[str, tuple[str, ...]] = {
+    "bridge": ("bridge_state", "bridge_lerobot_state"),
+    "bridge_delta_axis_angle": ("bridge_state", "bridge_lerobot_state"),
+    "bridge_scaled": ("bridge_state", "bridge_lerobot_state"),
+    "tabletop": ("tabletop",),
+    "droid": ("droid",),
+    "droid_joint": ("droid_joint",),
+    "aloha": ("aloha",),
 }
 WHOLE_FILE_BYTES = 64 * 1024**2
 SAMPLE_BYTES = 1024**2
 NUM_SAMPLES = 16
 
 
-def declared(root: Path, layout: str | None, known: Declaration) -> Declaration:
+def declared(root: Path, layout: str | None, known: Declaration, state_dim: int | None = None) -> Declaration:
     """What holds for a set: the caller's layout, else meta/simforcing.json, else what the format tells (`known`).
+
+    Args:
+        root: the set's folder.
+        layout: name of the action layout that the caller states.
+        known: what the format itself tells.
+        state_dim: width of the states where it is known before reading; a state layout of that width is preferred.
 
     Raises ValueError for an unknown layout or a damaged declaration.
     """
@@ -39,9 +45,11 @@ def declared(root: Path, layout: str | None, known: Declaration) -> Declaration:
     )
     if layout is not None:
         merged = replace(merged, action_layout=layout_named(layout))
-    if merged.state_layout is None and merged.action_layout is not None:
-        state_name = STATE_LAYOUTS.get(merged.action_layout.name)
-        merged = replace(merged, state_layout=layout_named(state_name) if state_name else None)
+    if stored.state_layout is None and merged.action_layout is not None:
+        choices = [layout_named(name) for name in STATE_LAYOUTS.get(merged.action_layout.name, ())]
+        fitting = [choice for choice in choices if state_dim is None or choice.dim == state_dim]
+        if fitting:
+            merged = replace(merged, state_layout=fitting[0])
     return merged
 
 
