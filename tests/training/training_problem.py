@@ -4,6 +4,7 @@ python training_problem.py RUN_DIR [field=value ...]
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -23,12 +24,12 @@ METADATA = {"layout": "joint", "fps": 5.0, "size": [2, 2]}
 class SmallModel(nn.Module):
     """Velocity from noisy latents, action and sigma; a buffer counts the calls, so that buffers matter too."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropout: float = 0.1) -> None:
         super().__init__()
         size = 48
-        self.first = nn.Linear(size + 6 + 1, 32)
-        self.drop = nn.Dropout(0.1)
-        self.last = nn.Linear(32, size)
+        self.first = nn.Linear(size + 6 + 1, 96)
+        self.drop = nn.Dropout(dropout)
+        self.last = nn.Linear(96, size)
         self.register_buffer("num_calls", torch.zeros((), dtype=torch.int64))
 
     def forward(self, noisy: Tensor, action: Tensor, sigma: Tensor) -> Tensor:
@@ -54,7 +55,7 @@ class SmallData:
         conditions = Conditions(
             action=action,
             action_valid=torch.ones_like(action, dtype=torch.bool),
-            action_frame=torch.tensor([1.0, 2.0]),
+            action_frame=(1.0, 2.0),
             view_present=torch.ones(size, 1, dtype=torch.bool),
         )
         clean = torch.sin(0.1 * grid * (1 + index[:, None] % 5)).view(size, *SHAPE)
@@ -69,9 +70,9 @@ def flow_objective(model: nn.Module, batch: Batch, draws: Draws) -> Loss:
     return Loss(total=first + rest, terms={"first": first.detach(), "rest": rest.detach()})
 
 
-def small_model() -> SmallModel:
+def small_model(dropout: float = 0.1) -> SmallModel:
     torch.manual_seed(0)
-    return SmallModel()
+    return SmallModel(dropout)
 
 
 def small_config(**changes: object) -> TrainerConfig:
@@ -93,16 +94,21 @@ def validate(model: nn.Module, step: int) -> dict[str, float]:
     return {"weight": float(model.last.weight.sum()), "step": float(step)}
 
 
-if __name__ == "__main__":
-    fields = dict(argument.split("=", 1) for argument in sys.argv[2:])
-    delay_s = float(fields.pop("delay_s", "0"))
+def train_small(run_dir: Path, fields: dict[str, object]) -> None:
+    """Train the small problem; `delay_s` and `dropout` are the problem's, all other fields the trainer's."""
     torch.set_num_threads(1)
-    train(
-        small_model(),
-        flow_objective,
-        SmallData(delay_s=delay_s),
-        small_config(**{name: json.loads(value) for name, value in fields.items()}),
-        Path(sys.argv[1]),
-        validate=validate,
-        metadata=METADATA,
-    )
+    delay_s, dropout = fields.pop("delay_s", 0.0), fields.pop("dropout", 0.1)
+    model, data, config = small_model(dropout), SmallData(delay_s=delay_s), small_config(**fields)
+    train(model, flow_objective, data, config, run_dir, validate=validate, metadata=METADATA)
+
+
+def train_small_in_a_process(run_dir: Path, told: Path, environment: dict[str, str], fields: dict[str, object]) -> None:
+    """train_small as the main function of a new process, whose standard error goes to the file `told`."""
+    os.environ.update(environment)
+    os.dup2(os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    train_small(run_dir, fields)
+
+
+if __name__ == "__main__":
+    arguments = dict(argument.split("=", 1) for argument in sys.argv[2:])
+    train_small(Path(sys.argv[1]), {name: json.loads(value) for name, value in arguments.items()})

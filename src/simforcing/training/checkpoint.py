@@ -191,10 +191,14 @@ def named_differences(then: Mapping, now: Mapping, prefix: str = "") -> list[str
 def write_atomically(path: Path, text: str) -> None:
     """Replace a text file so that a reader, or the next start, sees the old text or the new one, never a part."""
     partial = path.with_name(path.name + PARTIAL_SUFFIX)
-    partial.write_text(text, encoding="utf-8")
-    _flush(partial)
-    os.replace(partial, path)
-    _flush(path.parent)
+    try:
+        partial.write_text(text, encoding="utf-8")
+        _flush(partial)
+        os.replace(partial, path)
+        _flush(path.parent)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise OSError(f"{path}: not written ({error}); the file is as it was") from error
 
 
 @contextmanager

@@ -31,29 +31,30 @@ def window_indices(num_windows: int, batch_size: int, seed: int, step: int) -> l
 def draw(batch: Batch, seed: int, step: int, positions: Sequence[int]) -> Draws:
     """Random numbers for the clips of `batch`, which stand at `positions` of the global batch. On the CPU, float32."""
     size = len(positions)
-    uniform = np.empty(size, np.float32)
-    drop = np.empty((size, NUM_DROPS), np.float32)
-    noise = np.empty((size, *batch.clean.shape[1:]), np.float32)
-    action_noise = np.empty((size, *batch.conditions.action.shape[1:]), np.float32)
-    for row, position in enumerate(positions):
-        generator = np.random.default_rng((NOISE_STREAM, seed, step, position))
-        uniform[row] = generator.random(dtype=np.float32)
-        generator.random(out=drop[row], dtype=np.float32)
-        generator.standard_normal(out=noise[row], dtype=np.float32)
-        generator.standard_normal(out=action_noise[row], dtype=np.float32)
-    return Draws(
-        uniform=torch.from_numpy(uniform),
-        noise=torch.from_numpy(noise),
-        action_noise=torch.from_numpy(action_noise),
-        drop=torch.from_numpy(drop),
+    draws = Draws(
+        uniform=torch.empty(size),
+        noise=torch.empty(size, *batch.clean.shape[1:]),
+        action_noise=torch.empty(size, *batch.conditions.action.shape[1:]),
+        drop=torch.empty(size, NUM_DROPS),
     )
+    generator = torch.Generator()
+    for row, position in enumerate(positions):
+        generator.manual_seed(_hash(NOISE_STREAM, seed, step, position))
+        draws.uniform[row].uniform_(generator=generator)
+        draws.drop[row].uniform_(generator=generator)
+        draws.noise[row].normal_(generator=generator)
+        draws.action_noise[row].normal_(generator=generator)
+    return draws
 
 
 def seed_model(seed: int, step: int, rank: int) -> None:
     """Seed torch's own generators for one step, for models that draw inside (nn.Dropout)."""
-    torch.manual_seed(
-        int(np.random.SeedSequence((MODEL_STREAM, seed, step, rank)).generate_state(1, np.uint64)[0] >> 1)
-    )
+    torch.manual_seed(_hash(MODEL_STREAM, seed, step, rank))
+
+
+def _hash(*key: int) -> int:
+    # 32 bits, as torch's CPU generator takes no more: of a million clips, about a hundred pairs share their noise.
+    return int(np.random.SeedSequence(key).generate_state(1)[0])
 
 
 @lru_cache(maxsize=4)

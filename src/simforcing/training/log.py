@@ -91,8 +91,11 @@ class JsonlLog:
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, record: dict[str, Any]) -> None:
-        self._file.write(json.dumps(record, allow_nan=False) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps(record, allow_nan=False) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise OSError(f"{self.path}: record of step {record['step']} not written ({error})") from error
 
     def flush_to_disk(self) -> None:
         """Called before a checkpoint: a checkpoint's steps are always in the log."""

@@ -145,6 +145,7 @@ def train(
         world = stack.enter_context(join_world(config.device))
         if world.is_first:
             stack.enter_context(sole_owner(run_dir))
+        stack.enter_context(torch.random.fork_rng([world.device] if world.device.type == "cuda" else []))
         run = _Run(model, objective, data, config, run_dir, world)
         bar = ProgressBar(config.num_steps, config.batch_size, shown=progress and world.is_first)
         run.resume(_as_json(metadata or {}), bar.say)
@@ -211,7 +212,8 @@ class _Run:
         )
         if failure is not None:
             raise ValueError(failure)
-        self.meter.prepare(meter)
+        if not self.world.is_first:
+            self.meter.prepare(meter)
         self.world.copy_from_first(list(self._tensors().values()))
         self.optimiser.set_step(self.step)
         if self.step == 0:
@@ -271,9 +273,7 @@ class _Run:
                 self._save(logs)
             if stopping and not last:
                 if self.world.is_first:
-                    bar.say(
-                        f"stopped at step {self.step} of {config.num_steps}, saved; run the same command to continue"
-                    )
+                    bar.say(f"stopped and saved at step {self.step} of {config.num_steps}; the same command continues")
                 raise Interrupted(stop.exit_code)
 
     def _train_step(self, stop: StopRequest) -> bool:
@@ -300,7 +300,9 @@ class _Run:
             self._require_finite()
         self.optimiser.step(self.step)
         self.step += 1
-        return self.meter.stop_requested(values) if world.size > 1 and reads else stop.is_made and world.size == 1
+        if world.size == 1:
+            return stop.is_made
+        return reads and self.meter.stop_requested(values)  # all ranks stop after the same step
 
     def _reads_after(self, step: int) -> bool:
         config = self.config
@@ -362,7 +364,10 @@ def _falls_on(step: int, interval: int) -> bool:
 
 def _as_json(value: Any) -> Any:
     # Through text, so that what is compared on resume is what a file gives back (tuples are lists there).
-    return json.loads(json.dumps(to_json(value), allow_nan=False))
+    try:
+        return json.loads(json.dumps(to_json(value), allow_nan=False))
+    except ValueError as error:
+        raise ValueError(f"config and metadata must be JSON values without NaN: {error}") from error
 
 
 def _require(name: str, value: object, holds: bool, expected: str) -> None:
