@@ -26,11 +26,11 @@ class Storage:
     """
 
     version: Version
-    fps: float | int
+    fps: float
     codec: Codec
     crf: int | None
-    data_file_mb: float
-    video_file_mb: float
+    data_file_mb: int | float
+    video_file_mb: int | float
 
 
 class TableFiles:

@@ -79,14 +79,17 @@ def read_declaration(root: str | Path) -> Declaration:
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected an object, found {type(value).__name__}")
     try:
-        named = {
-            key: to_json(layout_named(value[key]))
-            for key in ("action_layout", "state_layout")
-            if isinstance(value.get(key), str)
-        }
-        return from_json(Declaration, {**value, **named}, "declaration")
+        layouts = {key: _layout_json(value[key]) for key in ("action_layout", "state_layout") if value.get(key)}
+        return from_json(Declaration, {**value, **layouts}, "declaration")
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def _layout_json(value: Any) -> Any:
+    """A layout as people write it: its name, or its fields without "type"."""
+    if isinstance(value, str):
+        return to_json(layout_named(value))
+    return {"type": "Layout", **value} if isinstance(value, dict) else value
 
 
 def write_declaration(root: str | Path, declaration: Declaration) -> None:

@@ -55,12 +55,12 @@ class LeRobotWriter:
     codec: Codec = "h264"
     masks: dict[str, str] = field(default_factory=dict)
     overwrite: bool = False
-    data_file_mb: float = on_disk.DATA_FILE_MB
-    video_file_mb: float = on_disk.VIDEO_FILE_MB
+    data_file_mb: int | float = on_disk.DATA_FILE_MB
+    video_file_mb: int | float = on_disk.VIDEO_FILE_MB
     crf: int | None = None
 
     def __post_init__(self) -> None:
-        self.root = Path(self.root)
+        self.root, self.fps = Path(self.root), float(self.fps)
         if self.version not in on_disk.VERSIONS:
             raise ValueError(f"unknown LeRobot version {self.version!r}; choices: {', '.join(on_disk.VERSIONS)}")
         if not self.views or not self.fps > 0:
@@ -99,9 +99,9 @@ class LeRobotWriter:
     def add(
         self,
         *,
-        frames: dict[str, UInt8[np.ndarray, "f h w 3"]],
-        action: Float[np.ndarray, "f a"],
-        state: Float[np.ndarray, "f s"] | None = None,
+        frames: dict[str, UInt8[np.ndarray, "f _ _ 3"]],
+        action: Float[np.ndarray, "k a"],
+        state: Float[np.ndarray, "m s"] | None = None,
         task: str = "",
         extra: dict[str, Any] | None = None,
         name: str | None = None,
@@ -270,7 +270,7 @@ class LeRobotWriter:
             action_layout=self.action_layout,
             state_layout=self.state_layout,
             robot=self.robot,
-            fps=float(self.fps),
+            fps=self.fps,
             masks=self.masks,
             episode_names=() if numbered else tuple(self._names),
         )
