@@ -1,0 +1,65 @@
+"""Opening: the format is detected, layouts have an order of precedence, and what cannot be opened says so."""
+
+from pathlib import Path
+
+import pytest
+
+from simforcing.data.open import open_dataset, require_layout
+from simforcing.data.validate import describe
+
+
+def test_every_real_set_opens_and_leaves_no_episode_out(shared_data: Path) -> None:
+    """Each folder that holds a data set, whatever its name: json, npz or record files."""
+    folders = [
+        folder
+        for folder in sorted(shared_data.iterdir())
+        if any(next(folder.rglob(pattern), None) for pattern in ("*.json", "*.npz", "*.tfrecord*"))
+    ]
+    assert folders
+    for folder in folders:
+        found = open_dataset(folder)
+        assert found.episodes
+        assert not found.rejected, describe(found)
+        assert require_layout(found).dim == found.episodes[0].action.shape[1]
+        assert len({episode.name for episode in found.episodes}) == len(found.episodes)
+
+
+def test_formats_are_told_apart_by_their_files(tmp_path: Path, write_own, write_bridge) -> None:
+    own, bridge = write_own(tmp_path / "own"), write_bridge(tmp_path / "bridge")
+    assert open_dataset(own).kind == "mp4 + json"
+    assert open_dataset(bridge).kind == "RLDS"
+    assert open_dataset(bridge / "1.0.0").kind == "RLDS"
+    record_file = next(bridge.rglob("*.tfrecord*"))
+    assert open_dataset(record_file).kind == "RLDS"
+
+
+def test_the_callers_layout_wins_over_the_declared_one_and_that_over_the_formats(tmp_path: Path, write_bridge) -> None:
+    root = write_bridge(tmp_path / "set")
+    assert require_layout(open_dataset(root)).name == "bridge"
+    (root / "meta").mkdir()
+    (root / "meta" / "simforcing.json").write_text('{"action_layout": "tabletop", "robot": "my_arm", "fps": 4}')
+    declared = open_dataset(root)
+    assert (require_layout(declared).name, declared.robot, declared.episodes[0].fps) == ("tabletop", "my_arm", 4.0)
+    assert require_layout(open_dataset(root, layout="droid")).name == "droid"
+
+
+def test_own_recordings_have_no_layout_until_it_is_declared(tmp_path: Path, write_own) -> None:
+    root = write_own(tmp_path / "set")
+    with pytest.raises(
+        ValueError, match=r"no action layout is declared .* convert .* --layout NAME; choices: aloha, .*"
+    ):
+        require_layout(open_dataset(root))
+    assert require_layout(open_dataset(root, layout="tabletop")).name == "tabletop"
+
+
+def test_what_is_no_data_set_is_refused_with_the_formats(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no readable data set; formats: a LeRobot set"):
+        open_dataset(tmp_path)
+    with pytest.raises(ValueError, match="no such file or folder"):
+        open_dataset(tmp_path / "missing")
+    note = tmp_path / "note.txt"
+    note.write_text("hello")
+    with pytest.raises(ValueError, match="a file, expected a folder"):
+        open_dataset(note)
+    with pytest.raises(ValueError, match="unknown layout"):
+        open_dataset(tmp_path, layout="nothing")
