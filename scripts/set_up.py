@@ -102,6 +102,7 @@ def say_size(python: str, target: str) -> None:
         found = subprocess.run(query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60).stdout.decode()
     except subprocess.TimeoutExpired:
         return
+    found = "".join(line for line in found.splitlines(keepends=True) if line.startswith("Available versions:"))
     builds = re.findall(rf"(?<![\w.+-]){re.escape(torch_version)}(\+\w+)?(?=[,\s])", found)
     if builds:
         chosen = max(builds)
