@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import t as student_t
 
 from simforcing.evaluation.intervals import bootstrap_curve, bootstrap_mean, bootstrap_ratio, paired_difference
 
@@ -22,6 +23,17 @@ def test_the_interval_covers_the_truth_nineteen_times_in_twenty(num_clusters: in
         interval = bootstrap_mean(values, names, seed=seed, num_resamples=400)
         covered += interval.low <= 0 <= interval.high
     assert 0.90 <= covered / 400 <= 0.985  # 0.95 +- 0.02 of chance, a little less with few clusters
+
+
+@pytest.mark.parametrize("num_clusters", [8, 30])
+def test_on_normal_values_the_interval_is_as_wide_as_that_of_student_s_t(num_clusters: int) -> None:
+    ratios = []
+    for seed in range(40):
+        values = np.random.default_rng(seed).normal(size=num_clusters)
+        interval = bootstrap_mean(values, [str(i) for i in range(num_clusters)], seed=seed)
+        half = student_t.ppf(0.975, num_clusters - 1) * values.std(ddof=1) / np.sqrt(num_clusters)
+        ratios.append((interval.high - interval.low) / (2 * half))
+    assert 0.95 < np.mean(ratios) < 1.01  # measured: 0.971 and 0.995
 
 
 def test_forgetting_the_clusters_would_make_the_interval_too_narrow() -> None:
