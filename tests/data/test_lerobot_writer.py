@@ -42,7 +42,7 @@ def tree(root: Path) -> dict[str, bytes]:
 
 
 def test_v30_fills_files_and_moves_on_at_the_limit(tmp_path):
-    with writer(tmp_path / "set", data_file_mb=0.004, video_file_mb=0.02) as out:
+    with writer(tmp_path / "set", data_file_mb=0.004, video_file_mb=0.008) as out:
         for seed in range(6):
             out.add(**episode(20, seed))
     names = sorted(tree(tmp_path / "set"))

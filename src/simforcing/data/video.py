@@ -8,60 +8,27 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
 import av
 import numpy as np
-from av.container import InputContainer
-from av.error import FFmpegError
 from av.video.stream import VideoStream
-from jaxtyping import Int, UInt8
+from jaxtyping import UInt8
 from PIL import Image
+
+from simforcing.data.frame_index import DAMAGED, FrameIndex, VideoHeader, frame_index, one_line, opened_video
 
 Codec = Literal["h264", "av1"]
 ENCODERS: dict[str, str] = {"h264": "libx264", "av1": "libsvtav1"}
 DEFAULT_CRF: dict[str, int] = {"h264": 18, "av1": 24}
-# What libav and its wrapper raise on bytes that are not the video they claim to be.
-DAMAGED = (FFmpegError, OSError, EOFError, ValueError, OverflowError, MemoryError, IndexError)
-STRICT = {"err_detect": "explode"}  # damage is an error, never concealed with grey blocks
-
-
-@dataclass(frozen=True, kw_only=True)
-class VideoHeader:
-    """What a file says about itself. `fps` is only a claim: the data set's own description overrides it (0: absent)."""
-
-    num_frames: int
-    fps: float
-    height: int
-    width: int
-    codec: str
-    pixel_format: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class FrameIndex:
-    """Presentation times of all frames and of the keyframes, sorted, in units of `time_base` seconds."""
-
-    pts: Int[np.ndarray, " f"]
-    key_pts: Int[np.ndarray, " k"]
-    time_base: Fraction
-    header: VideoHeader
-
-    def nearest(self, time_s: float) -> int:
-        """Index of the frame shown nearest to a time; the number of frames where that is past the end."""
-        times_s = self.pts * float(self.time_base)
-        spacing_s = (times_s[-1] - times_s[0]) / max(len(times_s) - 1, 1)
-        return int(np.searchsorted(times_s, time_s - spacing_s / 2))
 
 
 def probe(path: str | Path) -> VideoHeader:
     """Header and true number of frames, without decoding. ValueError names the file where it is missing or damaged."""
-    return _frame_index(str(path)).header
+    return frame_index(str(path)).header
 
 
 class VideoFrames:
@@ -97,19 +64,19 @@ class VideoFrames:
         """As declared, or all that the file holds in the source's range (opens the file, decodes nothing)."""
         if self._num_frames is not None:
             return self._num_frames
-        index = _frame_index(self.path)
+        index = frame_index(self.path)
         stop = len(index.pts) if self._stop_s is None else index.nearest(self._stop_s)
         return max(stop - self.start_frame, 0)
 
     @property
     def start_frame(self) -> int:
         """Index in the file of this source's first frame."""
-        return self._start_frame if self._start_s is None else _frame_index(self.path).nearest(self._start_s)
+        return self._start_frame if self._start_s is None else frame_index(self.path).nearest(self._start_s)
 
     @property
     def size(self) -> tuple[int, int]:
         """Stored (height, width) in pixels."""
-        header = _frame_index(self.path).header
+        header = frame_index(self.path).header
         return header.height, header.width
 
     def read(self, start: int, stop: int) -> UInt8[np.ndarray, "f h w 3"]:
@@ -117,7 +84,7 @@ class VideoFrames:
         _check_range(self.path, start, stop, self.num_frames)
         if start == stop:
             return np.zeros((0, *self.size, 3), np.uint8)
-        index = _frame_index(self.path)
+        index = frame_index(self.path)
         first = self.start_frame + start
         last = self.start_frame + stop
         if last > len(index.pts):
@@ -165,7 +132,7 @@ class JpegFrames:
                 image.load()
                 loaded = image
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise ValueError(f"{self._name}: frame {i} is not a readable image ({_one_line(error)})") from error
+            raise ValueError(f"{self._name}: frame {i} is not a readable image ({one_line(error)})") from error
         yield loaded
 
 
@@ -222,7 +189,8 @@ class VideoWriter:
             raise ValueError(f"{path}: a video of {height}x{width} pixels cannot be written, both sides must be even")
         if not fps > 0:
             raise ValueError(f"{path}: fps {fps} must be above 0")
-        self.path, self.size, self.num_frames = str(path), size, 0
+        self.path, self.size = str(path), size
+        self.num_frames = self.num_bytes = 0
         crf = DEFAULT_CRF[codec] if crf is None else crf
         if codec == "av1":
             os.environ.setdefault("SVT_LOG", "1")  # the encoder greets on stderr otherwise
@@ -241,11 +209,6 @@ class VideoWriter:
         self._stream.codec_context.thread_count = 1
         self._stream.codec_context.time_base = 1 / rate
 
-    @property
-    def num_bytes(self) -> int:
-        """Bytes on disk so far."""
-        return self._file.tell()
-
     def write(self, frames: UInt8[np.ndarray, "f h w 3"]) -> None:
         """Append frames. ValueError where their size is not the file's; OSError where the disk is full."""
         if frames.shape[1:3] != self.size:
@@ -254,18 +217,23 @@ class VideoWriter:
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image), format="rgb24")
             frame.pts = self.num_frames
             frame.time_base = self._stream.codec_context.time_base
-            self._container.mux(self._stream.encode(frame))
+            self._mux(frame)
             self.num_frames += 1
 
     def close(self) -> None:
         """Finish the file; OSError where the disk is full."""
         try:
-            self._container.mux(self._stream.encode(None))
+            self._mux(None)
             self._container.close()
             self._file.flush()
             os.fsync(self._file.fileno())
         finally:
             self._file.close()
+
+    def _mux(self, frame: av.VideoFrame | None) -> None:
+        packets = self._stream.encode(frame)
+        self.num_bytes += sum(packet.size for packet in packets)
+        self._container.mux(packets)
 
     def abort(self) -> None:
         """Close without finishing; the file is unusable and should be removed."""
@@ -309,78 +277,14 @@ def write_video(
             writer.write(frames)
         os.replace(partial, path)
     except OSError as error:
-        raise OSError(error.errno, f"{path}: cannot write the video ({error.strerror or _one_line(error)})") from error
+        raise OSError(error.errno, f"{path}: cannot write the video ({error.strerror or one_line(error)})") from error
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _check_range(name: str, start: int, stop: int, num_frames: int) -> None:
     if not 0 <= start <= stop <= num_frames:
         raise ValueError(f"{name}: frames {start}..{stop - 1} asked for, expected a range within 0..{num_frames - 1}")
-
-
-@contextmanager
-def _opened(path: str, doing: str) -> Iterator[InputContainer]:
-    """The open file; whatever libav raises inside becomes one ValueError line."""
-    if not os.path.isfile(path):
-        raise ValueError(f"{path}: no such video file")
-    try:
-        with av.open(path, options=STRICT, metadata_errors="replace") as container:
-            if not container.streams.video:
-                raise ValueError("it has no video stream")
-            context = container.streams.video[0].codec_context
-            if context is None:  # the codec's four letters are damaged
-                raise ValueError("its codec is unknown")
-            context.thread_count = 1
-            context.options = STRICT
-            yield container
-    except DAMAGED as error:
-        if isinstance(error, ValueError) and str(error).startswith(path):
-            raise
-        reason = getattr(error, "strerror", None) or _one_line(error)
-        raise ValueError(f"{path}: damaged or not a video, {doing} failed ({reason})") from error
-
-
-def _frame_index(path: str) -> FrameIndex:
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        raise ValueError(f"{path}: no such video file") from error
-    return _cached_frame_index(path, status.st_mtime_ns, status.st_size)
-
-
-@lru_cache(maxsize=1024)
-def _cached_frame_index(path: str, mtime_ns: int, num_bytes: int) -> FrameIndex:
-    """Read the packets' time stamps (no decoding); cached until the file changes."""
-    with _opened(path, f"reading the frame index ({num_bytes} bytes)") as container:
-        stream = container.streams.video[0]
-        times = [
-            (packet.pts, packet.is_keyframe)
-            for packet in container.demux(stream)
-            if packet.size and packet.pts is not None and not packet.is_discard
-        ]
-        pts = np.array([time for time, _ in times], np.int64)
-        key_pts = np.array([time for time, is_key in times if is_key], np.int64)
-        if len(pts) == 0 or len(key_pts) == 0:
-            raise ValueError("no frames")
-        rate, context = stream.average_rate or stream.base_rate, stream.codec_context
-        header = VideoHeader(
-            num_frames=len(pts),
-            fps=float(rate) if rate else 0.0,
-            height=context.height,
-            width=context.width,
-            codec={"libdav1d": "av1"}.get(context.name, context.name),
-            pixel_format=context.pix_fmt or "unknown",
-        )
-        if header.height < 1 or header.width < 1 or stream.time_base is None:
-            raise ValueError(f"{header.height}x{header.width} pixels")
-        if len(np.unique(pts)) != len(pts):
-            raise ValueError("two frames have the same time stamp")
-        return FrameIndex(pts=np.sort(pts), key_pts=np.sort(key_pts), time_base=stream.time_base, header=header)
 
 
 def _decode(path: str, index: FrameIndex, first: int, last: int) -> UInt8[np.ndarray, "f h w 3"]:
@@ -402,7 +306,7 @@ def _decode_from(
     height, width = index.header.height, index.header.width
     row_of = {int(pts): row for row, pts in enumerate(index.pts[first:last])}
     frames = np.empty((last - first, height, width, 3), np.uint8)
-    with _opened(path, f"decoding frames {first}..{last - 1}") as container:
+    with opened_video(path, f"decoding frames {first}..{last - 1}") as container:
         stream = container.streams.video[0]
         if key_pts is not None:
             container.seek(key_pts, stream=stream, backward=True)
