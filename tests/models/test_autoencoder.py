@@ -109,6 +109,14 @@ def test_a_frame_depends_only_on_its_own_latent() -> None:
     assert torch.cat([difference[:5], difference[9:]]).max() < 1e-5
 
 
+def test_frame_0_is_the_mean_of_the_frames_its_latent_decodes_to() -> None:
+    model = _with_active_residuals()
+    latent = model.encode(_signed(_clips(num_frames=13)))[:, 2:3]
+    video = model.reconstruct(torch.cat([latent, latent], 1))
+    assert video[:, 1:].std(1).max() > 0.05
+    torch.testing.assert_close(video[:, 0], video[:, 1:].mean(1), atol=1e-5, rtol=0)
+
+
 def test_windows_that_start_a_group_apart_share_latents() -> None:
     model = _with_active_residuals()
     video = _signed(_clips(num_frames=13))
