@@ -90,6 +90,16 @@ def test_measured_state_follows_the_command(tabletop: Tabletop):
         np.testing.assert_array_equal(episode.action[-1], episode.action[-2])
 
 
+def test_unstable_physics_is_simulated_again_with_finer_steps(capfd: pytest.CaptureFixture, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with Workers(TabletopConfig(num_frames=25, size_px=16, timestep_s=0.025), num_processes=1) as workers:
+        episodes = list(workers.episodes(seed=0, num_episodes=8))
+    for episode in episodes:
+        assert np.abs(episode.state[1:, :3] - episode.action[:-1, :3]).max() < 0.05
+    assert capfd.readouterr().err == ""
+    assert not list(tmp_path.iterdir())
+
+
 def test_joints_stay_within_their_limits(tabletop: Tabletop):
     for index in range(6):
         joint_rad = tabletop.episode(seed=3, index=index).joint_rad

@@ -129,7 +129,7 @@ ARM_DEFAULTS = """
   <default class="link"><geom contype="0" conaffinity="0" density="600"/></default>
   <default class="hand"><geom condim="3" friction="0.6 0.01 0.001"/></default>
   <default class="finger_pad">
-    <geom condim="4" friction="2.0 0.05 0.001" material="hand" solref="0.01 1" priority="1"/>
+    <geom condim="4" friction="2.0 0.05 0.001" material="hand" priority="1"/>
   </default>
 </default>"""
 

@@ -163,7 +163,10 @@ def _around(
 
 
 def compile_tabletop(robot: Robot, *, num_slots: int, timestep_s: float, size_px: int) -> mujoco.MjModel:
-    """The arm on its table with `num_slots` free bodies; an off-screen buffer of `size_px` squared."""
+    """The arm on its table with `num_slots` free bodies; an off-screen buffer of `size_px` squared.
+
+    The integrator is `implicit`: with `implicitfast` 1 in 150 episodes blew up where a servo squeezed a light object.
+    """
     slots = "".join(
         f'<body name="object_{i}" pos="{i} 0 {FAR_AWAY_M}"><freejoint name="object_{i}"/>'
         f'<geom name="object_{i}" type="box" size="0.02 0.02 0.02" mass="0.05" condim="4" friction="0.7 0.02 0.001"'
@@ -176,7 +179,7 @@ def compile_tabletop(robot: Robot, *, num_slots: int, timestep_s: float, size_px
     return mujoco.MjModel.from_xml_string(f"""
 <mujoco model="tabletop">
   <compiler autolimits="true" angle="radian"/>
-  <option timestep="{timestep_s}" integrator="implicitfast" cone="elliptic" impratio="10"/>
+  <option timestep="{timestep_s}" integrator="implicit" cone="elliptic" impratio="10"/>
   <statistic extent="1" center="0.2 0 0.1"/>
   <visual>
     <global offwidth="{size_px}" offheight="{size_px}"/>

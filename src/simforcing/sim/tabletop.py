@@ -6,6 +6,8 @@ Every episode is a function of (config, seed, index); counterfactual episodes sh
 # MuJoCo ships no stubs:
 # pyright: reportAttributeAccessIssue=false, reportInvalidTypeForm=false
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -22,6 +24,7 @@ from simforcing.sim.tasks import Command, Plan, Planner, TaskKind, Workspace
 EPISODES, COUNTERFACTUALS = 0, 1  # streams of random numbers: the two sets never share a scene
 BRANCHES = 4
 LIFT_M = 0.03
+REFINEMENTS = (1, 2, 4)
 UNSTABLE = (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC)
 
 
@@ -93,6 +96,27 @@ class SimulatedEpisode:
     branch: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Record:
+    """What one run of the physics gave, frame by frame."""
+
+    frames: UInt8[np.ndarray, "f h w 3"]
+    state: Float[np.ndarray, "f 7"]
+    joint_rad: Float[np.ndarray, "f 6"]
+    object_height_m: Float[np.ndarray, "f o"]
+
+
+@contextmanager
+def _quiet_warnings() -> Iterator[None]:
+    """MuJoCo reports instability on the terminal and in a file of the current folder; it is handled here instead."""
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda message: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
+
+
 class Tabletop:
     """One compiled model and one renderer, reused for every episode of a process."""
 
@@ -110,6 +134,7 @@ class Tabletop:
         self._renderer = Renderer(self._model, size_px=config.size_px, supersample=config.supersample)
         self._site = self._model.site(self.robot.site).id
         self._arm = np.array([self._model.joint(name).qposadr[0] for name in self.robot.joints])
+        self._objects = np.array([self._model.body(f"object_{i}").id for i in range(config.scene.num_objects[1])])
         self._fingers = np.array([self._model.joint(name).qposadr[0] for name in self.robot.fingers])
 
     def episode(self, *, seed: int, index: int) -> SimulatedEpisode:
@@ -146,35 +171,36 @@ class Tabletop:
     def simulate(
         self, scene: Scene, start: Command, chosen: Plan, *, start_index: int, branch: int
     ) -> SimulatedEpisode:
-        """Carry out a plan from rest at `start`."""
-        config, data = self.config, self._data
+        """Carry out a plan from rest at `start`.
+
+        Where contact forces blow up, the episode is simulated again with finer physics steps, so that it depends on
+        nothing but its own numbers. Raises RuntimeError where the finest steps do not help.
+        """
         joint_rad = self._reset(scene, start)
         path = self._kinematics.follow(chosen.commands[:, :6], joint_rad)
         fingers = np.repeat(self.robot.finger_from_gripper(chosen.commands[:, 6])[:, None], 2, axis=1)
         controls = np.concatenate([path, fingers], axis=1)
-        frames = np.empty((config.num_frames, config.size_px, config.size_px, 3), np.uint8)
-        states, joints, highest = [], [], 0.0
-        for i in range(config.num_frames):
-            frames[i] = self._renderer.render(data)
-            states.append(self._state())
-            joints.append(data.qpos[self._arm].copy())
-            if chosen.target is not None:
-                highest = max(highest, self._height_above_rest(scene, chosen.target))
-            if i < len(controls):
-                self._advance(controls[i])
-        if any(data.warning[kind].number for kind in UNSTABLE):
+        for refinement in REFINEMENTS:
+            self._reset(scene, start)
+            with _quiet_warnings():
+                record = self._record(controls, refinement)
+            if record is not None:
+                break
+        else:
             raise RuntimeError(
-                f"start {start_index}, branch {branch}: unstable physics; lower timestep_s {config.timestep_s}"
+                f"start {start_index}, branch {branch}: unstable physics; lower timestep_s {self.config.timestep_s}"
             )
-        action = np.concatenate([chosen.commands, chosen.commands[-1:]])
+        lift_m = 0.0
+        if chosen.target is not None:
+            lift_m = record.object_height_m[:, chosen.target].max() - scene.objects[chosen.target].half_size_m[2]
         return SimulatedEpisode(
-            frames=frames,
-            action=action.astype(np.float32),
-            state=np.array(states, np.float32),
-            joint_rad=np.array(joints),
+            frames=record.frames,
+            action=np.concatenate([chosen.commands, chosen.commands[-1:]]).astype(np.float32),
+            state=record.state.astype(np.float32),
+            joint_rad=record.joint_rad,
             task=chosen.task,
             kind=chosen.kind,
-            lifted=highest > LIFT_M,
+            lifted=bool(lift_m > LIFT_M),
             start=start_index,
             branch=branch,
         )
@@ -201,17 +227,34 @@ class Tabletop:
         mujoco.mj_forward(self._model, self._data)
         return joint_rad
 
-    def _advance(self, control: np.ndarray) -> None:
-        """One control step: the servos' targets move evenly from the last command to this one."""
-        before, num = self._data.ctrl.copy(), self.config.num_substeps
-        for substep in range(1, num + 1):
-            self._data.ctrl[:] = before + (control - before) * min(1.0, 1.25 * substep / num)
+    def _record(self, controls: Float[np.ndarray, "k 8"], refinement: int) -> _Record | None:
+        """Frames and measurements along a sequence of controls; None where the physics became unstable."""
+        config, data = self.config, self._data
+        self._model.opt.timestep = config.timestep_s / refinement
+        frames = np.empty((config.num_frames, config.size_px, config.size_px, 3), np.uint8)
+        states, joints, heights = [], [], []
+        for i in range(config.num_frames):
+            frames[i] = self._renderer.render(data)
+            states.append(self._state())
+            joints.append(data.qpos[self._arm].copy())
+            heights.append(data.xpos[self._objects, 2].copy())
+            if i < len(controls):
+                self._advance(controls[i], config.num_substeps * refinement)
+            if any(data.warning[kind].number for kind in UNSTABLE):
+                return None
+        return _Record(
+            frames=frames, state=np.array(states), joint_rad=np.array(joints), object_height_m=np.array(heights)
+        )
+
+    def _advance(self, control: np.ndarray, num_substeps: int) -> None:
+        """One control step: the servos' targets move evenly to the new command and wait there for its last fifth."""
+        before = self._data.ctrl.copy()
+        for substep in range(1, num_substeps + 1):
+            self._data.ctrl[:] = before + (control - before) * min(1.0, 1.25 * substep / num_substeps)
             mujoco.mj_step(self._model, self._data)
         mujoco.mj_forward(self._model, self._data)
 
     def _state(self) -> np.ndarray:
-        finger_m = float(self._data.qpos[self._fingers].mean())
-        return np.array([*site_pose(self._data, self._site), self.robot.gripper_from_finger(finger_m)])
-
-    def _height_above_rest(self, scene: Scene, index: int) -> float:
-        return float(self._data.body(f"object_{index}").xpos[2]) - scene.objects[index].half_size_m[2]
+        """The measured pose; the gripper's sensor ends at its stops, as fingers pressed into them do not count."""
+        gripper = self.robot.gripper_from_finger(float(self._data.qpos[self._fingers].mean()))
+        return np.array([*site_pose(self._data, self._site), min(1.0, max(0.0, gripper))])

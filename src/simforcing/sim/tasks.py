@@ -156,14 +156,14 @@ class Planner:
         # The hand is broad across the fingers' opening: the broad side leads, so that the object is not passed by.
         yaw = _nearest_turn(np.arctan2(direction[1], direction[0]), np.arctan2(centre[1], centre[0]), np.pi)
         low = max(0.02, item.half_size_m[2] * 0.8)
-        path = ((behind, 0.1), (behind, low), (beyond, low), (beyond - 0.04 * direction, low + 0.06))
-        above, at, through, lifted = (np.array([*place, z, 0, 0, yaw, 0.0]) for place, z in path)
+        path = ((behind, 0.1), (behind, low), (beyond, low), (beyond - 0.05 * direction, low))
+        above, at, through, back = (np.array([*place, z, 0, 0, yaw, 0.0]) for place, z in path)
         pace = 0.55 * self.pace_m * rng.uniform(0.8, 1.3)
         return f"push the {item.phrase} {name}", [
             self._travel(start, above, rng),
             Waypoint(command=at, num_steps=3),
             Waypoint(command=through, num_steps=max(3, round(float(np.linalg.norm(beyond - behind)) / pace))),
-            Waypoint(command=lifted, num_steps=2),
+            Waypoint(command=back, num_steps=2),
         ]
 
     def _pick(
