@@ -42,7 +42,7 @@ figcaption { font-size: 13.5px; }
 figcaption b { display: block; color: var(--ink); font-size: 14.5px; margin-bottom: 2px; overflow-wrap: anywhere; }
 figcaption table { font-size: 13px; margin-top: 8px; }
 figcaption td, figcaption th { padding: 3px 6px 3px 0; }
-video { display: block; width: 100%; border-radius: 8px; background: #111827; }
+video { display: block; width: 100%; height: auto; border-radius: 8px; background: #111827; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); gap: 18px 24px; }
 .charts svg { width: 100%; height: auto; display: block; }
 .charts h3 { font-size: 14px; margin: 0 0 2px; }
