@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from simforcing.data.folders import write_recording
 from simforcing.data.tfrecord import masked_crc
-from simforcing.data.video import write_video
 
 SIZE = (24, 32)
 
@@ -43,26 +43,26 @@ def write_own() -> Callable[..., Path]:
         num_episodes: int = 3,
         num_frames: int = 12,
         views: tuple[str, ...] = ("front",),
-        header_fps: float = 10.0,
-        video_frames: int | None = None,
         change: Callable[[int, dict[str, Any]], None] | None = None,
     ) -> Path:
-        (root / "annotation").mkdir(parents=True)
         for index in range(num_episodes):
             state = np.zeros((num_frames, 7))
             state[:, 0] = 0.2 + 0.01 * np.arange(num_frames)
             state[:, 4] = 0.1 * index
-            record: dict[str, Any] = {"task": "push the block", "fps": 10.0, "state": state.tolist()}
-            record["action"] = np.concatenate([state[1:], state[-1:]]).tolist()
-            record["videos"] = {view: f"videos/{index:04d}/{view}.mp4" for view in views}
-            for number, video in enumerate(record["videos"].values()):
-                path = root / video
-                path.parent.mkdir(parents=True, exist_ok=True)
-                frames = moving_frames(num_frames if video_frames is None else video_frames, index + 5 * number)
-                write_video(path, frames, header_fps)
+            write_recording(
+                root,
+                name=f"{index:04d}",
+                task="push the block",
+                fps=10.0,
+                videos={view: moving_frames(num_frames, index + 5 * number) for number, view in enumerate(views)},
+                action=np.concatenate([state[1:], state[-1:]]),
+                state=state,
+            )
             if change is not None:
+                path = root / "annotation" / f"{index:04d}.json"
+                record = json.loads(path.read_text())
                 change(index, record)
-            (root / "annotation" / f"{index:04d}.json").write_text(json.dumps(record))
+                path.write_text(json.dumps(record))
         return root
 
     return write

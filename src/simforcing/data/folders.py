@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 
 from simforcing.data.formats import declared, fingerprint
 from simforcing.data.lerobot_format import Declaration
 from simforcing.data.validate import Candidate, Inspector
-from simforcing.data.video import VideoFrames, probe
+from simforcing.data.video import VideoFrames, probe, write_video
 from simforcing.types import LAYOUTS, EpisodeSet, FrameSource
 
 DROID_FPS = 5.0  # every third row of 15 Hz recordings
@@ -75,6 +75,39 @@ def read_folder(root: str | Path, *, cameras: tuple[str, ...] | None = None, lay
         used += outcome.videos.values()
         inspector.consider(outcome.name, lambda outcome=outcome: _candidate(outcome, kind, declaration, inspector))
     return inspector.finish(kind=kind, robot=declaration.robot, fingerprint=fingerprint(root, used))
+
+
+def write_recording(
+    root: str | Path,
+    *,
+    name: str,
+    task: str,
+    fps: float,
+    videos: dict[str, UInt8[np.ndarray, "f h w 3"]],
+    action: Float[np.ndarray, "k a"],
+    state: Float[np.ndarray, "m s"] | None = None,
+) -> None:
+    """Write one episode as `annotation/<name>.json` and `videos/<name>/<view>.mp4`, the form that `read_folder` opens.
+
+    Args:
+        root: the set's folder, created where it is missing.
+        name: unique in the set.
+        task: the instruction in words.
+        fps: frame rate in Hz.
+        videos: view name -> frames.
+        action: one row per frame, or one fewer.
+        state: one row per frame.
+    """
+    root = Path(root)
+    stored = {view: f"videos/{name}/{view}.mp4" for view in videos}
+    for view, frames in videos.items():
+        (root / stored[view]).parent.mkdir(parents=True, exist_ok=True)
+        write_video(root / stored[view], frames, fps)
+    record: dict[str, Any] = {"task": task, "fps": fps, "videos": stored, "action": action.tolist()}
+    if state is not None:
+        record["state"] = state.tolist()
+    (root / "annotation").mkdir(exist_ok=True)
+    (root / "annotation" / f"{name}.json").write_text(json.dumps(record))
 
 
 def record_files(root: Path) -> list[Path]:

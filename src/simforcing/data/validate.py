@@ -6,7 +6,7 @@ NaN, or a value more than 5 % outside its layout's declared range rejects the ep
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -216,23 +216,6 @@ class Inspector:
         )
 
 
-def check_frames(episode_set: EpisodeSet, chunk: int = 32) -> EpisodeSet:
-    """Decode every frame of every view once, and reject by name the episodes with one that cannot be decoded.
-
-    Opening a set reads tables and frame indices only; this is the full proof, at the price of a full decode.
-    """
-    kept, rejected = [], list(episode_set.rejected)
-    for episode in episode_set.episodes:
-        fault = _frame_fault(episode, chunk)
-        if fault is None:
-            kept.append(episode)
-        else:
-            rejected.append(Rejected(name=episode.name, reason=fault))
-    if not kept:
-        raise ValueError(f"{episode_set.root}: no usable episode ({rejected[-1].name}: {rejected[-1].reason})")
-    return replace(episode_set, episodes=tuple(kept), rejected=tuple(rejected))
-
-
 def describe(episode_set: EpisodeSet) -> tuple[str, ...]:
     """What a command prints when it opens a set: one summary line, then warnings, then each rejected episode."""
     episodes = episode_set.episodes
@@ -273,16 +256,6 @@ def _table_faults(candidate: Candidate, action_layout: Layout | None, state_layo
             fault = f"{field} has {len(values)} rows for {candidate.num_frames} frames, expected as many or one fewer"
         if fault is not None:
             return fault
-    return None
-
-
-def _frame_fault(episode: Episode, chunk: int) -> str | None:
-    for view in episode.views:
-        for start in range(0, episode.num_frames, chunk):
-            try:
-                view.frames.read(start, min(start + chunk, episode.num_frames))
-            except (ValueError, OSError) as error:
-                return " ".join(str(error).split())
     return None
 
 
