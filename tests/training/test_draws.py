@@ -49,7 +49,7 @@ def test_draws_have_their_distributions():
 
 def test_the_models_own_draws_repeat_by_step_and_differ_by_rank():
     def drawn(*key: int) -> float:
-        seed_model(*key)
+        seed_model(*key, torch.device("cpu"))
         return torch.rand(()).item()
 
     assert drawn(1, 2, 0) == drawn(1, 2, 0)

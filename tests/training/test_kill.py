@@ -50,4 +50,4 @@ def test_three_kills_change_no_bit(tmp_path, start_training):
 
 @pytest.mark.slow
 def test_fifty_kills_change_no_bit(tmp_path, start_training):
-    killed_run_equals_straight_run(start_training, tmp_path, num_kills=50, num_steps=2000)
+    killed_run_equals_straight_run(start_training, tmp_path, num_kills=50, num_steps=3000)

@@ -47,9 +47,13 @@ def draw(batch: Batch, seed: int, step: int, positions: Sequence[int]) -> Draws:
     return draws
 
 
-def seed_model(seed: int, step: int, rank: int) -> None:
+def seed_model(seed: int, step: int, rank: int, device: torch.device) -> None:
     """Seed torch's own generators for one step, for models that draw inside (nn.Dropout)."""
-    torch.manual_seed(_hash(MODEL_STREAM, seed, step, rank))
+    number = _hash(MODEL_STREAM, seed, step, rank)
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(number)  # torch.manual_seed walks the stack for absent GPUs: 0.3 ms
+    else:
+        torch.manual_seed(number)
 
 
 def _hash(*key: int) -> int:

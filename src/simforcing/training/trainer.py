@@ -285,7 +285,7 @@ class _Run:
         draws = draw(batch, config.seed, self.step, self.share)
         batch, draws = (map_tensors(value, lambda x: x.to(world.device)) for value in (batch, draws))
         self.data_s += time.monotonic() - begun_s
-        seed_model(config.seed, self.step, world.rank)
+        seed_model(config.seed, self.step, world.rank, world.device)
         self.optimiser.zero_gradients()
         with torch.autocast(world.device.type, torch.bfloat16, enabled=config.dtype == "bfloat16"):
             loss = self.objective(self.model, batch, draws)
