@@ -1,18 +1,25 @@
 """Clips to network inputs: decoded windows, encoded once, held as latents (method.md section 3, last paragraph)."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, Float, UInt8
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from simforcing.models.text import encode_bytes
 from simforcing.nn.batch import Batch, Conditions, map_tensors
 from simforcing.nn.protocols import Autoencoder
 from simforcing.types import Clip, DataSpec
+from simforcing.types.files import whole_file
 
 MAX_TEXT_BYTES = 64
+ENCODE_CHUNK = 64  # clips in memory at a time
 Progress = Callable[[int, int], None]
 
 
@@ -60,9 +67,7 @@ def conditions_of(clips: Sequence[Clip], spec: DataSpec, temporal_factor: int) -
 
 
 @torch.no_grad()
-def encode_clips(
-    clips: Sequence[Clip], autoencoder: Autoencoder, *, chunk: int = 16, progress: Progress | None = None
-) -> Float[Tensor, "b v g c h w"]:
+def encode_clips(clips: Sequence[Clip], autoencoder: Autoencoder, *, chunk: int = 16) -> Float[Tensor, "b v g c h w"]:
     """Normalised latents of every view; views that are not present are zero."""
     out = []
     for start in range(0, len(clips), chunk):
@@ -71,8 +76,6 @@ def encode_clips(
         latents = autoencoder.encode(video.flatten(0, 1)).unflatten(0, video.shape[:2])
         present = torch.from_numpy(np.stack([clip.view_present for clip in part]))
         out.append(latents * present[:, :, None, None, None, None])
-        if progress is not None:
-            progress(start + len(part), len(clips))
     return torch.cat(out)
 
 
@@ -93,6 +96,20 @@ class LatentWindows:
         self.clean = clean
         self.conditions = conditions
 
+    @classmethod
+    def encode(
+        cls, clips: Sequence[Clip], autoencoder: Autoencoder, spec: DataSpec, *, progress: Progress | None = None
+    ) -> "LatentWindows":
+        """Decode and encode every clip once; pixels are dropped as soon as they are encoded."""
+        latents, conditions = [], []
+        for start in range(0, len(clips), ENCODE_CHUNK):
+            chunk = [clips[i] for i in range(start, min(start + ENCODE_CHUNK, len(clips)))]
+            latents.append(encode_clips(chunk, autoencoder))
+            conditions.append(conditions_of(chunk, spec, autoencoder.temporal_factor))
+            if progress is not None:
+                progress(start + len(chunk), len(clips))
+        return cls(torch.cat(latents), _joined(conditions))
+
     @property
     def num_windows(self) -> int:
         return self.clean.shape[0]
@@ -106,8 +123,38 @@ class LatentWindows:
             conditions=map_tensors(self.conditions, lambda tensor: tensor[index]),
         )
 
+    def save(self, path: Path) -> None:
+        """One safetensors file, atomically."""
+        tensors = {f.name: getattr(self.conditions, f.name) for f in fields(self.conditions)}
+        tensors["action_frame"] = torch.tensor(self.conditions.action_frame, dtype=torch.float64)
+        kept = {name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None}
+        with whole_file(path) as partial:
+            save_file({"clean": self.clean, **kept}, partial)
 
-def first_frame_observed(latents: Float[Tensor, "b v g c h w"]) -> Tensor:
+    @classmethod
+    def load(cls, path: Path) -> "LatentWindows":
+        """What `save` wrote. ValueError, in one line, where the file is damaged."""
+        try:
+            tensors = load_file(path)
+            clean, frame = tensors.pop("clean"), tuple(tensors.pop("action_frame").tolist())
+            return cls(clean, Conditions(action_frame=frame, **tensors))
+        except (SafetensorError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}: damaged: {error}; delete it to encode the windows again") from None
+
+
+def _joined(parts: Sequence[Conditions]) -> Conditions:
+    """Conditions of consecutive chunks as one."""
+    grids = {part.action_frame for part in parts}
+    assert len(grids) == 1, "windows of one spec have one grid of action times"
+    joined: dict[str, Any] = {"action_frame": parts[0].action_frame}
+    for field in fields(parts[0]):
+        values = [getattr(part, field.name) for part in parts]
+        if field.name != "action_frame":
+            joined[field.name] = None if values[0] is None else torch.cat(values)
+    return Conditions(**joined)
+
+
+def first_frame_observed(latents: Float[Tensor, "b v g c h w"]) -> Bool[Tensor, "b g"]:
     """The plain case: latent frame 0 is given, the rest is predicted."""
     observed = torch.zeros(latents.shape[0], latents.shape[2], dtype=torch.bool)
     observed[:, 0] = True

@@ -15,11 +15,13 @@ from typing import Literal
 
 import av
 import numpy as np
+from av.video.reformatter import VideoReformatter
 from av.video.stream import VideoStream
 from jaxtyping import UInt8
 from PIL import Image
 
 from simforcing.data.frame_index import DAMAGED, FrameIndex, VideoHeader, frame_index, one_line, opened_video
+from simforcing.types.files import whole_file
 
 Codec = Literal["h264", "av1"]
 ENCODERS: dict[str, str] = {"h264": "libx264", "av1": "libsvtav1"}
@@ -269,17 +271,12 @@ def write_video(
     """
     if len(frames) == 0:
         raise ValueError(f"{path}: no frames to write, expected at least one")
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     size = (frames.shape[1], frames.shape[2])
-    try:
-        with VideoWriter(partial, fps, size, codec=codec, keyframe_every=keyframe_every, crf=crf) as writer:
-            writer.write(frames)
-        os.replace(partial, path)
-    except OSError as error:
-        raise OSError(error.errno, f"{path}: cannot write the video ({error.strerror or one_line(error)})") from error
-    finally:
-        partial.unlink(missing_ok=True)
+    with (
+        whole_file(Path(path)) as partial,
+        VideoWriter(partial, fps, size, codec=codec, keyframe_every=keyframe_every, crf=crf) as writer,
+    ):
+        writer.write(frames)
 
 
 def _check_range(name: str, start: int, stop: int, num_frames: int) -> None:
@@ -310,12 +307,13 @@ def _decode_from(
         stream = container.streams.video[0]
         if key_pts is not None:
             container.seek(key_pts, stream=stream, backward=True)
+        to_rgb = VideoReformatter()  # one for all frames: it keeps its conversion tables
         for frame in container.decode(stream):
             row = row_of.pop(frame.pts, None) if frame.pts is not None else None
             if row is not None:
                 if (frame.height, frame.width) != (height, width) or frame.is_corrupt:
                     raise ValueError(f"{path}: frame {first + row} is damaged, expected {height}x{width} pixels")
-                frames[row] = frame.to_ndarray(format="rgb24")
+                frames[row] = to_rgb.reformat(frame, format="rgb24").to_ndarray()
             if not row_of:
                 break
     return frames, sorted(first + row for row in row_of.values())

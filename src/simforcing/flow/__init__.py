@@ -1,1 +1,1 @@
-"""Rectified flow in latent space: pure functions that know no network and no modality. sigma: 1 = pure noise, 0 = clean."""
+"""Rectified flow in latent space: pure functions that know no network and no modality. sigma: 1 = noise, 0 = clean."""

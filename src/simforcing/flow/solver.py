@@ -5,6 +5,7 @@ every step; it is the identity where nothing is given.
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from jaxtyping import Float
 from torch import Tensor
@@ -18,7 +19,7 @@ def euler(
 ) -> Float[Tensor, "*s"]:
     """First order: z <- z + (sigma_{i+1} - sigma_i) * v(z, sigma_i). One velocity per step."""
     z = keep_given(z)
-    for sigma, following in zip(sigmas[:-1], sigmas[1:], strict=True):
+    for sigma, following in pairwise(sigmas):
         z = keep_given(z + (following - sigma).to(z.dtype) * velocity(z, sigma))
     return z
 
@@ -31,7 +32,7 @@ def heun(
     Two velocities per step but the last (a velocity at sigma 0 is undefined for networks that predict clean latents).
     """
     z = keep_given(z)
-    for sigma, following in zip(sigmas[:-1], sigmas[1:], strict=True):
+    for sigma, following in pairwise(sigmas):
         step = (following - sigma).to(z.dtype)
         first = velocity(z, sigma)
         ahead = keep_given(z + step * first)

@@ -1,8 +1,8 @@
 """A bundle: everything needed to use a trained model, in one folder that loads strictly or not at all.
 
-    config.json               package version, data spec, network, autoencoder, and how it was made
-    model.safetensors         the world model (averaged weights)
-    autoencoder.safetensors   the autoencoder, its latent statistics included
+config.json               package version, data spec, network, autoencoder, and how it was made
+model.safetensors         the world model (averaged weights)
+autoencoder.safetensors   the autoencoder, its latent statistics included
 """
 
 from dataclasses import dataclass, field
@@ -75,9 +75,7 @@ def load_bundle(folder: Path) -> Bundle:
         raise ValueError(f"{folder / CONFIG}: field {missing[0]!r} is missing")
     where = str(folder / CONFIG)
     model = from_json(WorldModelConfig, config["model"], f"{where}: model").build()
-    autoencoder_config = from_json(
-        TinyAutoencoderConfig | Taef2Config, config["autoencoder"], f"{where}: autoencoder"
-    )
+    autoencoder_config = from_json(TinyAutoencoderConfig | Taef2Config, config["autoencoder"], f"{where}: autoencoder")
     autoencoder = autoencoder_config.build()
     load_strictly(model, load_tensors(folder / MODEL), str(folder / MODEL))
     load_strictly(autoencoder, load_tensors(folder / AUTOENCODER), str(folder / AUTOENCODER))

@@ -1,4 +1,4 @@
-"""The action-conditioned world model: patches, actions, text and state into a mixture, velocities out (method.md section 3).
+"""The action-conditioned world model: patches, actions, text and state in, velocities out (method.md section 3).
 
 Experts, mask, sigma policy and what is denoised are independent: the first expert reads video, an optional second one
 actions; the mask is named; noise levels come with the call; `denoises` says which streams have a head.
@@ -89,7 +89,7 @@ class WorldModel(nn.Module):
         """Velocities of the streams in `denoises`.
 
         Args:
-            noisy: video latents "b v g c h w"; actions "b k a" where they are denoised (else the conditions' own are read).
+            noisy: video latents "b v g c h w"; actions "b k a" where they are denoised (else the conditions' own).
             sigma: "b g" for video, 0 where a latent frame is given; "b 1" for actions (default 0).
             conditions: see Conditions.
 
@@ -141,9 +141,7 @@ class WorldModel(nn.Module):
         rows, columns = h // p, w // p
         index = torch.arange(g * v * rows * columns, device=z.device)
         view, row, column = index // (rows * columns) % v, index // columns % rows, index % columns
-        angles = three_axes(
-            index // (v * rows * columns), row, view * columns + column, self.config.video.head_width
-        )
+        angles = three_axes(index // (v * rows * columns), row, view * columns + column, self.config.video.head_width)
         return Stream(tokens=self.video_in(tokens), sigma=sigma, angles=angles, text=text)
 
     def _action_stream(

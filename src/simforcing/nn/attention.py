@@ -28,7 +28,7 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockMask:
-    """Which segment sees which. Segments stand in token order; `sees[i]` lists the segments that segment i attends to."""
+    """Which segment sees which. Segments stand in token order; `sees[i]` lists those that segment i attends to."""
 
     name: str
     segments: tuple[Segment, ...]
@@ -100,7 +100,7 @@ def build_mask(name: str, num_frames: int, frame_tokens: int, action_frames: tup
 
     full: everything sees everything (Wan, without actions).
     world_model: video sees all, except that latent frame 0 sees itself and the actions; actions see actions only.
-    causal: latent frame i sees frames 0..i and the actions that lead to them; an action sees the actions up to its frame.
+    causal: latent frame i sees frames 0..i and the actions that lead to them; an action sees those up to its frame.
 
     Args:
         name: one of MASKS.

@@ -13,7 +13,7 @@ class Conditions:
     Args:
         action: normalised actions; an invalid entry is zero.
         action_valid: which entries mean something (absent parts of an action space, padded steps).
-        action_frame: latent frame that each action leads to, as a real number (time / latent frame spacing); one grid a batch.
+        action_frame: latent frame that each action leads to, as a real number (time / latent spacing); one grid a batch.
         state: normalised proprioception at the window's first frame, or None.
         text: token ids of the tiny byte encoder, 0 = padding, or None.
         text_features: cached features of a frozen text encoder, or None.
@@ -80,7 +80,7 @@ def map_tensors(value, function):
 
 @dataclass(frozen=True, kw_only=True)
 class Streams:
-    """What may be denoised, together: video latents and actions. As noise levels: one per latent frame, one per action set."""
+    """What may be denoised: video latents and actions. As noise levels: one per latent frame, one per action set."""
 
     video: Float[Tensor, "..."] | None = None
     action: Float[Tensor, "..."] | None = None

@@ -67,7 +67,9 @@ class FlowMatching:
         levels = Streams(video=frame_sigma(sigma_video, given), action=sigma_action[:, None])
         noisy = Streams(video=interpolate(batch.clean, draws.noise, per_frame(levels.video)))
         if self.sigma.action:
-            noisy = replace(noisy, action=interpolate(conditions.action, draws.action_noise, sigma_action[:, None, None]))
+            noisy = replace(
+                noisy, action=interpolate(conditions.action, draws.action_noise, sigma_action[:, None, None])
+            )
         predicted = model(noisy, levels, conditions)
         terms = {}
         if self.sigma.video:

@@ -1,6 +1,6 @@
 """Frozen dataclasses to JSON and back, exactly: what a checkpoint's config.json is read with.
 
-A field typed as a union of dataclasses is written with the class name under "type"; nothing is ever executed or unpickled.
+Every dataclass is written with its class name under "type"; nothing is ever executed or unpickled.
 """
 
 import dataclasses
@@ -70,7 +70,7 @@ def _from_fields(cls: Any, value: JsonValue, where: str) -> Any:
     hints = typing.get_type_hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
     if unknown := set(value) - set(fields) - {"type"}:
-        raise ValueError(f"{where}: unknown field {sorted(unknown)[0]!r} of {cls.__name__}; fields: {', '.join(fields)}")
+        raise ValueError(f"{where}: {cls.__name__} has no field {sorted(unknown)[0]!r}; fields: {', '.join(fields)}")
     required = [
         name
         for name, field in fields.items()

@@ -35,12 +35,13 @@ class Normaliser:
     def fit(cls, values: Float[np.ndarray, "m a"], layout: Layout, kind: NormaliserKind = "min_max") -> "Normaliser":
         """Statistics over the training episodes.
 
-        min_max: 2 (x - min) / (max - min) - 1;  quantile: the same with the 1 % and 99 % quantiles;  mean_std: (x - mean) / std.
+        min_max: 2 (x - min) / (max - min) - 1;  quantile: the same with the 1 % and 99 % quantiles;
+        mean_std: (x - mean) / std.
         A dimension whose range (std) is below 1e-4 becomes x - min (x - mean).
         Raises ValueError for an unknown kind, a wrong width, or values that are not finite.
         """
         if values.ndim != 2 or values.shape[1] != layout.dim or len(values) == 0:
-            raise ValueError(f"values of shape {values.shape} do not fit layout {layout.name} with {layout.dim} numbers")
+            raise ValueError(f"values of shape {values.shape} do not fit layout {layout.name} of {layout.dim} numbers")
         if not np.isfinite(values).all():
             raise ValueError(f"layout {layout.name}: values to normalise contain NaN or infinity")
         x = values.astype(np.float64)

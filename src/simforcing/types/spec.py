@@ -54,7 +54,8 @@ class DataSpec:
         for episode in data.episodes:
             if abs(episode.fps - self.fps) > FPS_TOLERANCE * self.fps:
                 raise ValueError(
-                    f"{data.root}: episode {episode.name} has {episode.fps:g} frames/s; the model was trained on {self.fps:g}"
+                    f"{data.root}: episode {episode.name} has {episode.fps:g} frames/s;"
+                    f" the model was trained on {self.fps:g}"
                 )
 
 

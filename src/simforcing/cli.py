@@ -1,0 +1,295 @@
+"""The command line: parse, build, call. Heavy imports happen inside the commands."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Literal
+
+Dtype = Literal["float32", "bfloat16"]
+_BEGUN_S = time.monotonic()
+
+
+def say(line: str) -> None:
+    """One line of progress on stderr, with the seconds since the start."""
+    print(f"[{time.monotonic() - _BEGUN_S:5.0f} s] {line}", file=sys.stderr, flush=True)
+
+
+def convert(
+    source: str,
+    destination: Path,
+    /,
+    layout: str | None = None,
+    version: Literal["v3.0", "v2.1"] = "v3.0",
+    camera: tuple[str, ...] = (),
+    overwrite: bool = False,
+) -> None:
+    """Write any readable data set as a LeRobot set with its action layout declared.
+
+    Args:
+        source: LeRobot folder or hub id, RLDS record folder, or folder of mp4 + json / npz.
+        destination: folder to create.
+        layout: name of the actions' layout (or the layout to convert to, where the set's own is known).
+        version: LeRobot format.
+        camera: views to keep; default all.
+        overwrite: replace an existing destination.
+    """
+    from simforcing.data.convert import convert as run
+
+    run(source, destination, layout=layout, version=version, cameras=camera or None, overwrite=overwrite, report=say)
+
+
+def tabletop(
+    out: Path,
+    /,
+    episodes: int = 300,
+    counterfactual_starts: int = 0,
+    frames: int = 33,
+    size: int = 64,
+    processes: int | None = None,
+    seed: int = 0,
+) -> None:
+    """Simulate the table-top scene and write it as LeRobot sets.
+
+    Args:
+        out: folder to create; gets `episodes` and `counterfactuals`.
+        episodes: demonstrations.
+        counterfactual_starts: starts from which four action sequences are truly rendered.
+        frames: frames per episode, at 5 Hz.
+        size: height and width in pixels.
+        processes: simulators side by side; default one per core.
+        seed: of scenes and tasks.
+    """
+    from simforcing.data.tabletop import write_tabletop
+
+    def progress(done: int, total: int) -> None:
+        if done % max(1, total // 20) == 0 or done == total:
+            say(f"simulated {done}/{total} episodes")
+
+    write_tabletop(
+        out,
+        num_episodes=episodes,
+        seed=seed,
+        num_frames=frames,
+        size=size,
+        num_counterfactual_starts=counterfactual_starts,
+        num_processes=processes,
+        progress=progress,
+    )
+
+
+def train(
+    data: str,
+    /,
+    out: Path,
+    recipe: str = "laptop",
+    camera: tuple[str, ...] = (),
+    frames: int | None = None,
+    size: tuple[int, int] | None = None,
+    resize: Literal["pad", "crop", "squash"] = "squash",
+    held_out: int | None = None,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    autoencoder: Literal["tiny", "taef2"] = "tiny",
+    taef2: str | None = None,
+    device: str = "cpu",
+    dtype: Dtype = "float32",
+    seed: int = 0,
+    overwrite: bool = False,
+) -> None:
+    """Train a world model; the same command continues a run that was stopped.
+
+    Args:
+        data: data set with a declared action layout.
+        out: folder of the run.
+        recipe: debug | laptop | tabletop.
+        camera: views to learn; default the first.
+        frames: frames of a window.
+        size: height and width of the model's frames.
+        resize: what happens where the aspect differs.
+        held_out: episodes kept for evaluation; default a tenth.
+        steps: training steps; default the recipe's.
+        batch_size: clips per step; default the recipe's.
+        autoencoder: tiny (fitted in the run) or taef2.
+        taef2: folder or hub id of the TAEF2 weights.
+        device: cpu, cuda, cuda:1, mps.
+        dtype: bfloat16 computes under autocast where the device has it.
+        seed: decides everything random.
+        overwrite: delete an existing run in `out` first.
+    """
+    from simforcing.recipes.run import RunOptions
+    from simforcing.recipes.train import train_on
+
+    options = RunOptions(
+        views=camera or None,
+        num_frames=frames,
+        size=size,
+        resize=resize,
+        held_out=held_out,
+        num_steps=steps,
+        batch_size=batch_size,
+        autoencoder=autoencoder,
+        taef2_path=taef2,
+        seed=seed,
+        device=device,
+        dtype=dtype,
+    )
+    train_on(data, out, recipe=recipe, options=options, overwrite=overwrite, command=command_line(), report=say)
+
+
+def generate(
+    run: Path,
+    /,
+    data: str | None = None,
+    episode: tuple[str, ...] = (),
+    max_clips: int | None = None,
+    steps: int | None = None,
+    out: Path | None = None,
+    device: str = "cpu",
+    seed: int = 0,
+    overwrite: bool = False,
+) -> None:
+    """Predict clips and write them as mp4, alone and beside the real video.
+
+    Args:
+        run: folder of a finished run.
+        data: data set; default the run's own.
+        episode: episodes by name; default the held-out ones.
+        max_clips: at most so many.
+        steps: sampling steps; default the recipe's.
+        out: folder; default RUN/generated.
+        device: cpu, cuda, cuda:1, mps.
+        seed: clip i uses seed + i.
+        overwrite: predict again what is already there.
+    """
+    from simforcing.recipes.generate import generate_clips
+
+    generate_clips(
+        run,
+        out=out or run / "generated",
+        data=data,
+        episodes=episode,
+        max_clips=max_clips,
+        num_steps=steps,
+        seed=seed,
+        device=device,
+        overwrite=overwrite,
+        report=say,
+    )
+
+
+def evaluate(
+    run: Path,
+    /,
+    data: str | None = None,
+    counterfactuals: str | None = None,
+    protocol: str | None = None,
+    steps: int | None = None,
+    out: Path | None = None,
+    device: str = "cpu",
+    seed: int = 0,
+) -> None:
+    """Score held-out episodes beside the copy row and the autoencoder's ceiling; write report.html and results.json.
+
+    Args:
+        run: folder of a finished run.
+        data: data set; default the run's own.
+        counterfactuals: set of true videos from equal starts; default the one beside the data.
+        protocol: evaluation protocol; default the one that fits.
+        steps: sampling steps; default the recipe's.
+        out: folder; default RUN/evaluation.
+        device: cpu, cuda, cuda:1, mps.
+        seed: of noise and bootstrap.
+    """
+    from simforcing.recipes.evaluate import evaluate_run, summary
+
+    evaluated = evaluate_run(
+        run,
+        data=data,
+        out=out,
+        counterfactuals=counterfactuals,
+        protocol=protocol,
+        num_steps=steps,
+        seed=seed,
+        device=device,
+        command=command_line(),
+        report=say,
+    )
+    print("\n".join(summary(evaluated)))
+    print(f"report: {evaluated.report}")
+
+
+def demo(out: Path = Path("runs/demo"), data: str | None = None, smoke: bool = False, seed: int = 0) -> None:
+    """Simulate, train, predict and report, in one go; parts that are already there are kept.
+
+    Args:
+        out: folder for data, run and report.
+        data: your own data set instead of the simulated table top.
+        smoke: the same path at a size that takes seconds.
+        seed: decides everything random.
+    """
+    from simforcing.recipes.demo import demo as run
+
+    run(out / "smoke" if smoke else out, data=data, smoke=smoke, seed=seed, report=say)
+
+
+def doctor(run: Path | None = None, /, data: str | None = None, device: str = "cpu", seed: int = 0) -> None:
+    """Check this machine, or that a run loads, fits its data and obeys its actions. Exit code 1 where a check fails.
+
+    Args:
+        run: folder of a finished run; none checks the machine.
+        data: data set; default the run's own.
+        device: cpu, cuda, cuda:1, mps.
+        seed: of the noise.
+    """
+    from simforcing.evaluation.checks import all_passed
+
+    if run is None:
+        from simforcing.evaluation.environment import environment_checks
+
+        checks = environment_checks()
+    else:
+        from simforcing.recipes.doctor import run_checks
+
+        checks = run_checks(run, data=data, seed=seed, device=device)
+    for check in checks:
+        print(check)
+    if not all_passed(checks):
+        raise SystemExit(1)
+
+
+COMMANDS = {
+    "convert": convert,
+    "tabletop": tabletop,
+    "train": train,
+    "generate": generate,
+    "evaluate": evaluate,
+    "demo": demo,
+    "doctor": doctor,
+}
+
+
+def command_line() -> str:
+    """The command as it was typed, for the record."""
+    return " ".join(["simforcing", *sys.argv[1:]])
+
+
+def main() -> None:
+    """Entry point. Exit code 1: failed; 2: the input cannot be used; 130: interrupted."""
+    import tyro
+
+    try:
+        tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="simforcing", description=__doc__)
+    except ValueError as error:
+        print(f"simforcing: {one_line(error)}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except (OSError, RuntimeError, FloatingPointError) as error:
+        print(f"simforcing: {one_line(error)}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        print("simforcing: interrupted; the same command goes on where it stopped", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def one_line(error: BaseException) -> str:
+    """An error's text without line breaks."""
+    return " ".join(str(error).split()) or type(error).__name__

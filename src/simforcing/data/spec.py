@@ -1,0 +1,59 @@
+"""Fits a DataSpec: what a model will read of a data set, with normalisers from the training episodes alone."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simforcing.data.open import require_layout
+from simforcing.data.windows import WindowSpec, action_rows, window_starts
+from simforcing.types import DataSpec, Episode, EpisodeSet, Normaliser
+from simforcing.types.normalisers import NormaliserKind
+
+
+def fit_spec(
+    data: EpisodeSet,
+    training: Sequence[Episode],
+    *,
+    window: WindowSpec,
+    normaliser: NormaliserKind = "min_max",
+) -> DataSpec:
+    """Statistics and shapes of the training episodes.
+
+    Raises:
+        ValueError: no declared action layout (the choices are listed), no episode long enough for a window, several
+            video rates, or windows with different numbers of actions.
+    """
+    layout = require_layout(data)
+    rates = sorted({episode.fps for episode in training})
+    if len(rates) != 1:
+        raise ValueError(f"{data.root}: video rates {', '.join(f'{r:g}' for r in rates)} Hz; a run needs one")
+    starts = [(episode, start) for episode in training for start in window_starts(episode, window)[:1]]
+    if not starts:
+        longest = max(episode.num_frames for episode in training)
+        raise ValueError(
+            f"{data.root}: no training episode fits a window of {window.num_frames} frames (longest: {longest})"
+            f" with a view among {', '.join(window.views)}"
+        )
+    counts = sorted({len(action_rows(episode, start, window.num_frames)) for episode, start in starts})
+    if len(counts) != 1:
+        raise ValueError(f"{data.root}: windows hold {counts} actions; a run needs one number")
+    states = [episode.state for episode in training if episode.state is not None]
+    has_state = data.state_layout is not None and len(states) == len(training)
+    return DataSpec(
+        views=window.views,
+        num_frames=window.num_frames,
+        fps=rates[0],
+        num_actions=counts[0],
+        resize=window.resize,
+        action=Normaliser.fit(np.concatenate([episode.action for episode in training]), layout, normaliser),
+        state=Normaliser.fit(np.concatenate(states), data.state_layout, normaliser)
+        if has_state and data.state_layout is not None
+        else None,
+        robot=data.robot,
+        fingerprint=data.fingerprint,
+    )
+
+
+def window_of(spec: DataSpec) -> WindowSpec:
+    """The windows that a model of this spec reads."""
+    return WindowSpec(num_frames=spec.num_frames, views=spec.views, resize=spec.resize)

@@ -1,0 +1,134 @@
+"""Carries a Run out: autoencoder -> latents -> world model -> bundle. Every step resumes, or repeats exactly.
+
+RUN/run.json                  the Run; a folder is continued only with the same one
+RUN/autoencoder.safetensors   fitted autoencoder          RUN/latents.safetensors   encoded training windows
+RUN/log.jsonl, checkpoints/   the trainer's               RUN/config.json, model.safetensors   the finished bundle
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from simforcing.data.clips import Clips
+from simforcing.data.latents import LatentWindows
+from simforcing.models.autoencoder import TinyAutoencoder, fit_autoencoder
+from simforcing.models.bundle import AUTOENCODER, Bundle, load_tensors, save_tensors
+from simforcing.models.taef2 import Taef2, Taef2Config
+from simforcing.models.weights import load_strictly
+from simforcing.recipes.run import Run
+from simforcing.training.checkpoint import load_weights, named_differences
+from simforcing.training.trainer import train
+from simforcing.types import EpisodeSet, to_json
+from simforcing.types.files import read_json, write_json
+
+Report = Callable[[str], None]
+RUN, LATENTS = "run.json", "latents.safetensors"
+
+
+def execute(
+    run: Run, data: EpisodeSet, out: Path, *, report: Report, command: str = "", progress: bool = True
+) -> Bundle:
+    """Train to the end, or go on where a killed run stopped.
+
+    Args:
+        data: the set that the run was made for, verified.
+        out: folder of the run.
+        report: takes one line at a time.
+        command: stored with the result.
+
+    Raises:
+        ValueError: `out` holds another run (the differing field is named).
+    """
+    out = Path(out)
+    claim(run, out)
+    training = [episode for episode in data.episodes if episode.name not in run.held_out]
+    clips = Clips(training, run.spec, stride=run.window_stride)
+    report(
+        f"{len(clips)} windows of {run.spec.num_frames} frames from {len(training)} episodes, {len(run.held_out)} held out"
+    )
+    autoencoder = make_autoencoder(run, clips, out, report)
+    windows = encoded_windows(run, clips, autoencoder, out, report)
+    torch.manual_seed(run.seed)
+    model = run.model.build()
+    about = {
+        "recipe": run.recipe,
+        "seed": run.seed,
+        "command": command,
+        "data": str(data.root),
+        "held_out": list(run.held_out),
+        "rejected": [f"{item.name}: {item.reason}" for item in data.rejected],
+        "run": to_json(run),
+    }
+    report(
+        f"world model: {sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters, {run.trainer.num_steps} steps"
+    )
+    result = train(model, run.objective, windows, run.trainer, out, metadata=about, progress=progress)
+    load_weights(model, result.checkpoint)
+    bundle = Bundle(model=model.eval(), autoencoder=autoencoder, spec=run.spec, about=about)
+    bundle.save(out)
+    return bundle
+
+
+def claim(run: Run, out: Path) -> None:
+    """Write run.json, or check that the folder's own is the same run."""
+    mine = json.loads(json.dumps(to_json(run)))
+    path = out / RUN
+    if not path.exists():
+        write_json(path, mine)
+        return
+    differences = named_differences(read_json(path), mine)
+    if differences:
+        raise ValueError(f"{out} holds another run: {differences[0]}; choose another --out, or --overwrite")
+
+
+def make_autoencoder(run: Run, clips: Clips, out: Path, report: Report) -> TinyAutoencoder | Taef2:
+    """The run's autoencoder: read back if it is there, else fitted on evenly spread training windows and saved."""
+    plan, path = run.autoencoder, out / AUTOENCODER
+    if path.exists():
+        autoencoder = Taef2() if isinstance(plan.config, Taef2Config) else plan.config.build()
+        load_strictly(autoencoder, load_tensors(path), str(path))
+        return autoencoder.eval()
+    chosen = np.unique(np.linspace(0, len(clips) - 1, min(plan.max_clips, len(clips))).round().astype(int))
+    frames = np.concatenate([clips[i].frames for i in chosen.tolist()])
+    video = torch.from_numpy(frames).movedim(-1, -3).contiguous()
+    torch.manual_seed(run.seed)
+    autoencoder = plan.config.build()
+    if isinstance(autoencoder, Taef2):
+        autoencoder.fit_statistics(video)
+    else:
+        autoencoder.initialise(video, seed=run.seed)
+        report(f"autoencoder: closed form from {len(video)} clips, then {plan.num_steps} steps")
+        if plan.num_steps:
+            every = max(1, plan.num_steps // 5)
+            fit_autoencoder(
+                autoencoder,
+                video,
+                num_steps=plan.num_steps,
+                batch_size=plan.batch_size,
+                lr=plan.learning_rate,
+                seed=run.seed,
+                progress=lambda step, loss: (
+                    report(f"autoencoder: step {step}/{plan.num_steps}, loss {loss:.4g}") if step % every == 0 else None
+                ),
+            )
+    save_tensors(path, autoencoder)
+    return autoencoder.eval()
+
+
+def encoded_windows(
+    run: Run, clips: Clips, autoencoder: TinyAutoencoder | Taef2, out: Path, report: Report
+) -> LatentWindows:
+    """All training windows as latents with their conditions, from the run's file where it is there."""
+    path = out / LATENTS
+    if path.exists():
+        return LatentWindows.load(path)
+
+    def progress(done: int, total: int) -> None:
+        report(f"encoding windows: {done}/{total}")
+
+    windows = LatentWindows.encode(clips, autoencoder, run.spec, progress=progress)
+    windows.save(path)
+    return windows
