@@ -1,7 +1,11 @@
 """Layouts: what they promise about widths, names and ranges, and that they describe the real data."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+from simforcing.data.lerobot_format import read_declaration
 from simforcing.types import LAYOUTS, Layout, Part, from_json, layout_named, to_json
 
 
@@ -50,3 +54,18 @@ def test_a_layout_may_not_name_a_part_twice_but_may_pad_twice() -> None:
 def test_a_part_that_contradicts_itself_is_refused(fields: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Part(**fields)
+
+
+def test_the_document_lists_every_registered_layout_with_its_width(project_root: Path) -> None:
+    text = (project_root / "docs" / "layouts.md").read_text()
+    listed = {name: int(width) for name, width in re.findall(r"^\| `(\w+)` \| (\d+) \|", text, re.MULTILINE)}
+    assert listed == {layout.name: layout.dim for layout in LAYOUTS.values()}
+
+
+def test_the_documents_own_declaration_can_be_read(project_root: Path, tmp_path: Path) -> None:
+    text = (project_root / "docs" / "layouts.md").read_text()
+    (tmp_path / "meta").mkdir()
+    (tmp_path / "meta" / "simforcing.json").write_text(re.findall(r"```json\n(.*?)```", text, re.DOTALL)[0])
+    declaration = read_declaration(tmp_path)
+    assert declaration.action_layout is not None
+    assert (declaration.action_layout.dim, declaration.fps) == (7, 10.0)
