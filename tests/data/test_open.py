@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from simforcing.data.lerobot_writer import LeRobotWriter
 from simforcing.data.open import open_dataset, require_layout
 from simforcing.data.validate import describe
+from simforcing.types import LAYOUTS
 
 
 def test_every_real_set_opens_and_leaves_no_episode_out(shared_data: Path) -> None:
@@ -63,3 +66,21 @@ def test_what_is_no_data_set_is_refused_with_the_formats(tmp_path: Path) -> None
         open_dataset(note)
     with pytest.raises(ValueError, match="unknown layout"):
         open_dataset(tmp_path, layout="nothing")
+
+
+def test_bridge_states_of_eight_numbers_get_the_layout_of_that_width(tmp_path: Path) -> None:
+    """Bridge as LeRobot pads the gripper; the same action layout goes with states of seven numbers elsewhere."""
+    with LeRobotWriter(
+        tmp_path / "set",
+        fps=5.0,
+        views={"image_0": (16, 16)},
+        action_layout=LAYOUTS["bridge"],
+        state_layout=LAYOUTS["bridge_lerobot_state"],
+    ) as writer:
+        frames = np.full((6, 16, 16, 3), 99, np.uint8)
+        writer.add(
+            frames={"image_0": frames}, action=np.zeros((6, 7), np.float32), state=np.zeros((6, 8), np.float32), task=""
+        )
+    (tmp_path / "set" / "meta" / "simforcing.json").unlink()
+    found = open_dataset(tmp_path / "set", layout="bridge")
+    assert found.state_layout == LAYOUTS["bridge_lerobot_state"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from simforcing.data.lerobot_format import Declaration, read_declaration
+from simforcing.data.lerobot_format import INFO_PATH, Declaration, read_declaration, read_json
 from simforcing.types import layout_named
 
 # Layouts of the states that belong to an action layout, where a set declares only the latter; the width decides.
@@ -24,14 +24,13 @@ SAMPLE_BYTES = 1024**2
 NUM_SAMPLES = 16
 
 
-def declared(root: Path, layout: str | None, known: Declaration, state_dim: int | None = None) -> Declaration:
+def declared(root: Path, layout: str | None, known: Declaration) -> Declaration:
     """What holds for a set: the caller's layout, else meta/simforcing.json, else what the format tells (`known`).
 
     Args:
         root: the set's folder.
         layout: name of the action layout that the caller states.
         known: what the format itself tells.
-        state_dim: width of the states where it is known before reading; a state layout of that width is preferred.
 
     Raises ValueError for an unknown layout or a damaged declaration.
     """
@@ -47,10 +46,21 @@ def declared(root: Path, layout: str | None, known: Declaration, state_dim: int 
         merged = replace(merged, action_layout=layout_named(layout))
     if stored.state_layout is None and merged.action_layout is not None:
         choices = [layout_named(name) for name in STATE_LAYOUTS.get(merged.action_layout.name, ())]
+        state_dim = _stored_state_dim(root)
         fitting = [choice for choice in choices if state_dim is None or choice.dim == state_dim]
         if fitting:
             merged = replace(merged, state_layout=fitting[0])
     return merged
+
+
+def _stored_state_dim(root: Path) -> int | None:
+    """Width of a LeRobot set's states by its own metadata; None for other formats, or where it says nothing."""
+    if not (root / INFO_PATH).is_file():
+        return None
+    try:
+        return int(read_json(root / INFO_PATH)["features"]["observation.state"]["shape"][0])
+    except (ValueError, TypeError, LookupError):
+        return None  # its reader says what is wrong with it
 
 
 def fingerprint(root: Path, paths: Iterable[Path]) -> str:
