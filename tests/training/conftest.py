@@ -21,7 +21,8 @@ class Training:
 
         self.run_dir, self.told_path = run_dir, told
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["simforcing.training.trainer"])  # imports torch once for all processes
+        # Imported once for all processes; AdamW imports torch._dynamo when it is first made.
+        context.set_forkserver_preload(["torch._dynamo", "simforcing.training.trainer"])
         target = training_problem.train_small_in_a_process
         self.process = context.Process(target=target, args=(run_dir, told, environment, fields))
         self.process.start()
