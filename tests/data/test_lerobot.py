@@ -304,3 +304,28 @@ def test_random_damage_of_tables_is_one_line_or_no_harm(tmp_path, written, versi
         assert message is None or (str(root) in message and "\n" not in message)
         path.write_bytes(data)
     assert complaint(root) is None
+
+
+def test_a_hub_id_downloads_the_chosen_cameras_and_their_masks_only(tmp_path, monkeypatch):
+    views = {"front": (32, 48), "inside": (32, 48), "wrist": (32, 48)}
+    root = write_set(tmp_path / "set", views=views, masks={"front": "inside"})
+    asked = []
+
+    def download(repo_id: str, **options: object) -> str:
+        asked.append((repo_id, options["repo_type"], options["allow_patterns"]))
+        return str(root)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    (view,) = read_lerobot("someone/pushing", cameras=("observation.images.front",)).episodes[0].views
+    assert view.masks is not None
+    patterns = ["meta/*", "data/*", "videos/*front/*", "videos/*inside/*"]
+    assert asked == [("someone/pushing", "dataset", names) for names in (["meta/*"], patterns)]
+
+
+def test_an_unreachable_hub_is_one_line(monkeypatch):
+    def download(repo_id: str, **options: object) -> str:
+        raise ConnectionError("no route\nto host")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    with pytest.raises(ValueError, match=r"someone/pushing: no such folder, .* from the hub \(no route to host\)"):
+        read_lerobot("someone/pushing")

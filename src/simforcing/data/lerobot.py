@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 from jaxtyping import UInt8
 
 from simforcing.data.formats import declared, fingerprint
-from simforcing.data.lerobot_format import IMAGE_PREFIX, Declaration
+from simforcing.data.frame_index import one_line
+from simforcing.data.lerobot_format import IMAGE_PREFIX, Declaration, read_declaration
 from simforcing.data.lerobot_tables import DAMAGED, NUMBERS, EpisodeRow, LeRobotTables
 from simforcing.data.validate import Candidate, Inspector
 from simforcing.data.video import JpegFrames, VideoFrames, probe
@@ -115,8 +116,7 @@ class TableImages:
                         images += [image["bytes"] for image in wanted.to_pylist()]
                     row += num_rows
         except DAMAGED as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(f"{self.path}: images {self._column} cannot be read ({reason:.200})") from error
+            raise ValueError(f"{self.path}: images {self._column} cannot be read ({one_line(error):.200})") from error
         if len(images) != stop - start or not all(isinstance(image, bytes) for image in images):
             raise ValueError(f"{self.path}: images {self._column} end or are missing within rows {first}..{last - 1}")
         return JpegFrames(images, name=f"{self.path}: {self._column} from row {first}")
@@ -176,12 +176,20 @@ def _local_folder(root: str | Path, cameras: Sequence[str] | None) -> Path:
         raise ValueError(f"{root}: no such folder, and no hub id (owner/name)")
     from huggingface_hub import snapshot_download
 
-    patterns = None if cameras is None else ["meta/*", "data/*", *(f"videos/*{_short(name)}/*" for name in cameras)]
-    try:
-        return Path(snapshot_download(str(root), repo_type="dataset", allow_patterns=patterns))
-    except Exception as error:  # the hub client raises its own, httpx' and OSError; all mean the same here
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{root}: no such folder, and the hub has no such data set ({reason:.200})") from error
+    def download(*patterns: str) -> Path:
+        try:
+            return Path(snapshot_download(str(root), repo_type="dataset", allow_patterns=list(patterns) or None))
+        except Exception as error:  # the hub client raises its own, httpx' and OSError; all mean the same here
+            raise ValueError(
+                f"{root}: no such folder, and not to be had from the hub ({one_line(error):.200})"
+            ) from error
+
+    if cameras is None:
+        return download()
+    views = {_short(camera) for camera in cameras}
+    masks = read_declaration(download("meta/*")).masks
+    views |= {mask for view, mask in masks.items() if view in views}
+    return download("meta/*", "data/*", *(f"videos/*{view}/*" for view in sorted(views)))
 
 
 def _short(key: str) -> str:
