@@ -9,6 +9,7 @@ import argparse
 import os
 import tempfile
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 
@@ -90,14 +91,12 @@ def main() -> None:
     print(f"{'files':44s} {'window ms':>9s} {'whole ms':>9s} {'ratio':>8s} {'frames/s':>10s}")
     ratios = []
     with tempfile.TemporaryDirectory() as folder:
-        for size in (64, 256):
-            for codec in ("h264", "av1"):
-                for version in ("v2.1", "v3.0"):
-                    root = Path(folder) / f"{size}-{codec}-{version}"
-                    episodes = write_set(root, size, codec, version, num_episodes=4 if size == 256 else 10)
-                    sources = [episode.views[0].frames for episode in episodes]
-                    name = f"ours {codec} {size}x{size}, {'one file' if version == 'v3.0' else 'file each'}"
-                    ratios.append(row(name, sources, args.windows))
+        for size, codec, version in product((64, 256), ("h264", "av1"), ("v2.1", "v3.0")):
+            root = Path(folder) / f"{size}-{codec}-{version}"
+            episodes = write_set(root, size, codec, version, num_episodes=4 if size == 256 else 10)
+            sources = [episode.views[0].frames for episode in episodes]
+            name = f"ours {codec} {size}x{size}, {'one file' if version == 'v3.0' else 'file each'}"
+            ratios.append(row(name, sources, args.windows))
     for group in sorted(path for path in args.foreign.glob("*") if path.is_dir()):
         paths = sorted(group.rglob("*.mp4"))
         if paths:

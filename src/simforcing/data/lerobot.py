@@ -104,18 +104,15 @@ class TableImages:
 
     def _images(self, start: int, stop: int) -> JpegFrames:
         first, last = self._first_row + start, self._first_row + stop
-        images: list[bytes] = []
         try:
             with pq.ParquetFile(self.path, page_checksum_verification=True) as file:
-                row = 0
-                for group in range(file.num_row_groups):
-                    num_rows = file.metadata.row_group(group).num_rows
-                    if row < last and row + num_rows > first:
-                        column = file.read_row_group(group, columns=[self._column], use_threads=False)[self._column]
-                        wanted = column.slice(max(first - row, 0), min(last, row + num_rows) - max(first, row))
-                        images += [image["bytes"] for image in wanted.to_pylist()]
-                    row += num_rows
-        except DAMAGED as error:
+                num_rows = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+                ends = np.cumsum(num_rows)
+                groups = np.flatnonzero((ends > first) & (ends - num_rows < last)).tolist()
+                begin = int(ends[groups[0]]) - num_rows[groups[0]]
+                column = file.read_row_groups(groups, columns=[self._column], use_threads=False)[self._column]
+                images = [image["bytes"] for image in column.slice(first - begin, stop - start).to_pylist()]
+        except (*DAMAGED, IndexError) as error:
             raise ValueError(f"{self.path}: images {self._column} cannot be read ({one_line(error):.200})") from error
         if len(images) != stop - start or not all(isinstance(image, bytes) for image in images):
             raise ValueError(f"{self.path}: images {self._column} end or are missing within rows {first}..{last - 1}")

@@ -300,20 +300,26 @@ def _decode_from(
 ) -> tuple[UInt8[np.ndarray, "f h w 3"], list[int]]:
     """Decode from a keyframe (None: the beginning) on; also returns which frames of the window did not come."""
     first, last = window
-    height, width = index.header.height, index.header.width
     row_of = {int(pts): row for row, pts in enumerate(index.pts[first:last])}
-    frames = np.empty((last - first, height, width, 3), np.uint8)
+    frames = np.empty((last - first, index.header.height, index.header.width, 3), np.uint8)
     with opened_video(path, f"decoding frames {first}..{last - 1}") as container:
         stream = container.streams.video[0]
         if key_pts is not None:
             container.seek(key_pts, stream=stream, backward=True)
         to_rgb = VideoReformatter()  # one for all frames: it keeps its conversion tables
         for frame in container.decode(stream):
-            row = row_of.pop(frame.pts, None) if frame.pts is not None else None
+            row = None if frame.pts is None else row_of.pop(frame.pts, None)
             if row is not None:
-                if (frame.height, frame.width) != (height, width) or frame.is_corrupt:
-                    raise ValueError(f"{path}: frame {first + row} is damaged, expected {height}x{width} pixels")
-                frames[row] = to_rgb.reformat(frame, format="rgb24").to_ndarray()
+                frames[row] = _pixels(path, first + row, frame, to_rgb, frames.shape[1:3])
             if not row_of:
                 break
     return frames, sorted(first + row for row in row_of.values())
+
+
+def _pixels(
+    path: str, number: int, frame: av.VideoFrame, to_rgb: VideoReformatter, size: tuple[int, int]
+) -> UInt8[np.ndarray, "h w 3"]:
+    """One decoded frame as RGB; ValueError where the decoder concealed damage or the size changed."""
+    if frame.is_corrupt or (frame.height, frame.width) != size:
+        raise ValueError(f"{path}: frame {number} is damaged, expected {size[0]}x{size[1]} pixels")
+    return to_rgb.reformat(frame, format="rgb24").to_ndarray()
