@@ -224,7 +224,12 @@ class TinyAutoencoder(nn.Module):
 
     @torch.no_grad()
     def fit_statistics(self, clips: Clips, *, batch_size: int = 32) -> None:
-        """Measure the latents' mean and standard deviation per channel (float64 sums) and store them in the model."""
+        """Measure the latents' mean and scale per channel (float64 sums) and store them in the model.
+
+        A latent is divided by what one unit of it is worth in decoded pixels, not by its own deviation: normalised
+        latents have unit variance on average, and an error in any channel costs about the same in pixels. Dividing each
+        by its own deviation gave unpredictable detail the weight of position (docs/autoencoders.md).
+        """
         total = torch.zeros(2, self.channels, dtype=torch.float64)
         count = 0
         for chunk in clips.split(batch_size):
@@ -232,8 +237,10 @@ class TinyAutoencoder(nn.Module):
             total += torch.stack([raw.sum(0), raw.square().sum(0)])
             count += raw.shape[0]
         mean, square = (total / count).unbind()
+        worth = self.expand.weight.double().square().sum(dim=(0, 2, 3)).sqrt().cpu().clamp_min(1e-4)
+        energy = ((square - mean.square()).clamp_min(0.0) * worth.square()).mean().sqrt().clamp_min(1e-4)
         self.latent_mean.copy_(mean)
-        self.latent_std.copy_((square - mean.square()).clamp_min(0.0).sqrt().clamp_min(1e-4))
+        self.latent_std.copy_(energy / worth)
 
 
 class _Residual(nn.Module):

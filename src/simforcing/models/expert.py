@@ -19,6 +19,7 @@ from simforcing.nn.rope import rotate
 EPS = 1e-6
 
 Heads = Float[Tensor, "b n heads e"]
+TextHeads = Float[Tensor, "b l heads e"]
 Modulation = tuple[Tensor, ...]
 
 
@@ -78,7 +79,7 @@ class Block(nn.Module):
         q, k, v = (y.unflatten(-1, (self.num_heads, -1)) for y in (self.q_norm(q), self.k_norm(k), v))
         return rotate(q, *angles), rotate(k, *angles), v
 
-    def text_keys_values(self, text: Float[Tensor, "b l d"]) -> tuple[Heads, Heads]:
+    def text_keys_values(self, text: Float[Tensor, "b l d"]) -> tuple[TextHeads, TextHeads]:
         """Keys and values of the text for this layer; they depend on nothing else."""
         k, v = self.cross_kv(text).chunk(2, dim=-1)
         return self.cross_k_norm(k).unflatten(-1, (self.num_heads, -1)), v.unflatten(-1, (self.num_heads, -1))
@@ -87,7 +88,7 @@ class Block(nn.Module):
         self,
         x: Float[Tensor, "b n d"],
         attended: Float[Tensor, "b n a"],
-        text: tuple[Heads, Heads],
+        text: tuple[TextHeads, TextHeads],
         modulation: Modulation,
     ) -> Float[Tensor, "b n d"]:
         """The rest of the layer after the joint attention."""

@@ -141,7 +141,8 @@ class WorldModel(nn.Module):
         rows, columns = h // p, w // p
         index = torch.arange(g * v * rows * columns, device=z.device)
         view, row, column = index // (rows * columns) % v, index // columns % rows, index % columns
-        angles = three_axes(index // (v * rows * columns), row, view * columns + column, self.config.video.head_width)
+        place = (index // (v * rows * columns), row, view * columns + column)
+        angles = three_axes(*(axis.double() for axis in place), self.config.video.head_width)
         return Stream(tokens=self.video_in(tokens), sigma=sigma, angles=angles, text=text)
 
     def _action_stream(
@@ -149,7 +150,7 @@ class WorldModel(nn.Module):
     ) -> Stream:
         head_width, k = self.config.video.head_width, action.shape[1]
         if self.config.action_positions == "index":
-            angles = one_axis(torch.arange(k, device=z.device), head_width)
+            angles = one_axis(torch.arange(k, device=z.device).double(), head_width)
         else:
             middle = torch.ones(k, device=z.device)
             rows, columns = (side // self.config.patch for side in z.shape[-2:])
