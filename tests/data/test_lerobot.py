@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -329,3 +330,33 @@ def test_an_unreachable_hub_is_one_line(monkeypatch):
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     with pytest.raises(ValueError, match=r"someone/pushing: no such folder, .* from the hub \(no route to host\)"):
         read_lerobot("someone/pushing")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda table: table.slice(0, len(table) - 2), r"12 rows of episode 2, its metadata say 14"),
+        (
+            lambda table: table.take([0, 2, 1, *range(3, len(table))]),
+            r"frame_index of episode 0 does not count 0, 1, 2",
+        ),
+    ],
+)
+def test_missing_or_reordered_rows_reject_their_episode(tmp_path, written, change, reason):
+    root = shutil.copytree(written["v3.0"], tmp_path / "set")
+    path = next((root / "data").rglob("*.parquet"))
+    pq.write_table(change(pq.read_table(path)), path)
+    opened = read_lerobot(root)
+    assert len(opened.episodes) == 2
+    (rejected,) = opened.rejected
+    assert re.search(reason, rejected.reason)
+    assert "file-000.parquet" in rejected.reason
+
+
+def test_a_video_of_another_size_than_declared_rejects_its_episode(tmp_path, written):
+    root = shutil.copytree(written["v2.1"], tmp_path / "set")
+    path = sorted(root.rglob("*.mp4"))[1]
+    write_video(path, picture(1, 13)[:, :16], 5)
+    (rejected,) = read_lerobot(root).rejected
+    assert rejected.name == "episode_000001"
+    assert "16x48 pixels, info.json declares [32, 48, 3] for observation.images.front" in rejected.reason
