@@ -161,6 +161,16 @@ def test_a_missing_or_corrupt_video_rejects_its_episode(tmp_path: Path, write_ow
     assert "\n" not in found.rejected[0].reason
 
 
+@pytest.mark.parametrize("content", [b"{", b"[1, 2]", b"\xff\xfe", b"[" * 100_000])
+def test_a_file_that_is_no_json_object_is_rejected_by_its_name(tmp_path: Path, write_own, content: bytes) -> None:
+    root = write_own(tmp_path / "set")
+    (root / "annotation" / "0001.json").write_bytes(content)
+    (rejected,) = read_folder(root).rejected
+    assert rejected.name == "0001"
+    assert rejected.reason.startswith(str(root / "annotation" / "0001.json"))
+    assert "JSON" in rejected.reason
+
+
 def test_a_truncated_video_has_too_few_frames_or_does_not_open(tmp_path: Path, write_own) -> None:
     root = write_own(tmp_path / "set")
     video = root / "videos" / "0001" / "front.mp4"

@@ -58,6 +58,22 @@ def test_an_example_gives_back_floats_integers_and_strings() -> None:
     assert [data[start:stop] for start, stop in found["s"]] == [b"ab", b""]
 
 
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"\x0a\x7f\x00", "ends after its message"),
+        (b"\x0b", "wire type 3"),
+        (b"\xff" * 20, "an integer is cut"),
+        (b"\x0a\x0b\x0a\x09\x0a\x01f\x12\x04\x12\x02\x0a\x00"[:-1], "ends after its message"),
+        (b"\x0a\x0f\x0a\x0d\x0a\x01f\x12\x08\x12\x06\x0a\x04\x00\x00\x00", "ends after its message"),
+        (b"\x0a\x0e\x0a\x0c\x0a\x01f\x12\x07\x12\x05\x0a\x03\x00\x00\x00", "not a multiple of 4 bytes"),
+    ],
+)
+def test_bytes_that_are_no_example_say_why(data: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=rf"no tf.train.Example \(.*{reason}"):
+        parse_example(data)
+
+
 def test_the_real_bridge_set_opens_with_every_camera_that_is_not_black(shared_data: Path) -> None:
     found = read_rlds(shared_data / "bridge_rlds")
     assert len(found.episodes) >= 1
