@@ -58,7 +58,7 @@ def test_a_whole_number_is_a_float_but_a_float_and_a_bool_are_no_integers() -> N
         ({"mask": "dense"}, r"config.mask: 'dense' is not one of 'full', 'causal'"),
         ({"size": [1, 2, 3]}, r"config.size: expected 2 items, found 3"),
         ({"views": "front"}, r"config.views: expected a list"),
-        ({"steps": 3}, r"unknown field 'steps' of Sampler; fields: solver"),
+        ({"steps": 3}, r"Sampler has no field 'steps'; fields: solver"),
         ({"guidance": "high"}, r"config.guidance: 'high' fits none of"),
         ({"weights": {"x": "heavy"}}, r"config.weights"),
     ],
