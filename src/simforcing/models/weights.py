@@ -32,14 +32,18 @@ _OUTER = {
     "text_projection.first": ("condition_embedder.text_embedder.linear_1",),
     "text_projection.second": ("condition_embedder.text_embedder.linear_2",),
 }
-_IO = {"video_in": ("patch_embedding",), "video_head.table": ("scale_shift_table",), "video_head.linear": ("proj_out",)}
+_IO: dict[str, tuple[str, ...]] = {
+    "video_in": ("patch_embedding",),
+    "video_head.table": ("scale_shift_table",),
+    "video_head.linear": ("proj_out",),
+}
 _BARE = ("table",)  # parameters of their own, without .weight and .bias
 _GAIN = ("q_norm", "k_norm", "cross_q_norm", "cross_k_norm")  # a weight and no bias
 
 
 def wan_tensors(num_layers: int) -> dict[str, tuple[str, ...]]:
     """Our tensor name -> the Wan tensors it is the concatenation of (along dimension 0), for every tensor."""
-    modules = {f"mixture.experts.video.{ours}": wan for ours, wan in _OUTER.items()} | _IO
+    modules: dict[str, tuple[str, ...]] = {f"mixture.experts.video.{ours}": wan for ours, wan in _OUTER.items()} | _IO
     for i in range(num_layers):
         for ours, wan in _BLOCK.items():
             modules[f"mixture.experts.video.blocks.{i}.{ours}"] = tuple(f"blocks.{i}.{name}" for name in wan)

@@ -141,8 +141,8 @@ class WorldModel(nn.Module):
         rows, columns = h // p, w // p
         index = torch.arange(g * v * rows * columns, device=z.device)
         view, row, column = index // (rows * columns) % v, index // columns % rows, index % columns
-        place = (index // (v * rows * columns), row, view * columns + column)
-        angles = three_axes(*(axis.double() for axis in place), self.config.video.head_width)
+        frame, place = index // (v * rows * columns), view * columns + column
+        angles = three_axes(frame.double(), row.double(), place.double(), self.config.video.head_width)
         return Stream(tokens=self.video_in(tokens), sigma=sigma, angles=angles, text=text)
 
     def _action_stream(

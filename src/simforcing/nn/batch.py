@@ -1,6 +1,8 @@
 """What crosses the boundary into a network: Batch (training), Conditions (what the model may see), Streams, Draws."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -13,7 +15,7 @@ class Conditions:
     Args:
         action: normalised actions; an invalid entry is zero.
         action_valid: which entries mean something (absent parts of an action space, padded steps).
-        action_frame: latent frame that each action leads to, as a real number (time / latent spacing); one grid a batch.
+        action_frame: latent frame that each action leads to, a real number (time / latent spacing); one grid a batch.
         state: normalised proprioception at the window's first frame, or None.
         text: token ids of the tiny byte encoder, 0 = padding, or None.
         text_features: cached features of a frozen text encoder, or None.
@@ -66,21 +68,24 @@ class Draws:
     drop: Float[Tensor, "b 8"]
 
 
-def map_tensors(value, function):
-    """Apply `function` to every tensor of a (nested) dataclass of tensors: moves, slices, casts."""
-    changes = {}
-    for field in fields(value):
-        item = getattr(value, field.name)
-        if isinstance(item, Tensor):
-            changes[field.name] = function(item)
-        elif hasattr(item, "__dataclass_fields__"):
-            changes[field.name] = map_tensors(item, function)
-    return replace(value, **changes)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Streams:
     """What may be denoised: video latents and actions. As noise levels: one per latent frame, one per action set."""
 
     video: Float[Tensor, "..."] | None = None
     action: Float[Tensor, "..."] | None = None
+
+
+Record = TypeVar("Record", Batch, Conditions, Draws, Streams)
+
+
+def map_tensors(value: Record, function: Callable[[Tensor], Tensor]) -> Record:
+    """Apply `function` to every tensor of a (nested) record: moves, slices, casts."""
+    changes = {}
+    for field in fields(value):
+        item = getattr(value, field.name)
+        if isinstance(item, Tensor):
+            changes[field.name] = function(item)
+        elif isinstance(item, Conditions):
+            changes[field.name] = map_tensors(item, function)
+    return replace(value, **changes)

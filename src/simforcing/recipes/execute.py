@@ -46,9 +46,8 @@ def execute(
     claim(run, out)
     training = [episode for episode in data.episodes if episode.name not in run.held_out]
     clips = Clips(training, run.spec, stride=run.window_stride)
-    report(
-        f"{len(clips)} windows of {run.spec.num_frames} frames from {len(training)} episodes, {len(run.held_out)} held out"
-    )
+    counts = f"{len(training)} episodes, {len(run.held_out)} held out"
+    report(f"{len(clips)} windows of {run.spec.num_frames} frames from {counts}")
     autoencoder = make_autoencoder(run, clips, out, report)
     windows = encoded_windows(run, clips, autoencoder, out, report)
     torch.manual_seed(run.seed)
@@ -62,9 +61,8 @@ def execute(
         "rejected": [f"{item.name}: {item.reason}" for item in data.rejected],
         "run": to_json(run),
     }
-    report(
-        f"world model: {sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters, {run.trainer.num_steps} steps"
-    )
+    millions = sum(p.numel() for p in model.parameters()) / 1e6
+    report(f"world model: {millions:.2f} M parameters, {run.trainer.num_steps} steps")
     result = train(model, run.objective, windows, run.trainer, out, metadata=about, progress=progress)
     load_weights(model, result.checkpoint)
     bundle = Bundle(model=model.eval(), autoencoder=autoencoder, spec=run.spec, about=about)

@@ -47,9 +47,7 @@ def generate_clips(
     chosen = named_episodes(opened.episodes, episodes) if episodes else held_out_episodes(bundle, opened)
     clips = Clips(chosen, bundle.spec, stride=bundle.spec.num_frames - 1)
     if len(clips) == 0:
-        raise ValueError(
-            f"{opened.root}: no chosen episode has the {bundle.spec.num_frames} frames of a window"
-        )
+        raise ValueError(f"{opened.root}: no chosen episode has the {bundle.spec.num_frames} frames of a window")
     count = min(len(clips), max_clips or len(clips))
     predictor = Predictor(bundle, stored_sampler(bundle, num_steps), device=device)
     paths = [out / f"{episode.name.replace('/', '_')}-{start:05d}.mp4" for episode, start in clips.keys[:count]]

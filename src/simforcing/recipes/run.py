@@ -128,9 +128,7 @@ def prepare(
     training, held_out = split_episodes(data.episodes, count=held_out_count, seed=options.seed)
     num_frames = options.num_frames or _longest_window(training, max_frames, temporal_factor)
     if (num_frames - 1) % temporal_factor or num_frames < temporal_factor + 1:
-        raise ValueError(
-            f"windows of {num_frames} frames; this autoencoder needs {temporal_factor} * n + 1, n >= 1"
-        )
+        raise ValueError(f"windows of {num_frames} frames; this autoencoder needs {temporal_factor} * n + 1, n >= 1")
     stored = data.episodes[0].view(views[0]).frames.size
     height, width = options.size or size(stored)
     if height % multiple or width % multiple:

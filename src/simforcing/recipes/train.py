@@ -72,7 +72,7 @@ def estimate(run: Run, data: EpisodeSet) -> str:
     device = torch.device(run.trainer.device)
     model = run.model.build().to(device)
     draws = draw(batch, run.seed, 0, range(batch_size))
-    batch, draws = (map_tensors(x, lambda tensor: tensor.to(device)) for x in (batch, draws))
+    batch, draws = map_tensors(batch, lambda x: x.to(device)), map_tensors(draws, lambda x: x.to(device))
     times = []
     for _ in range(2):
         begun = time.monotonic()

@@ -64,8 +64,9 @@ class FlowMatching:
         conditions = drop_actions(batch.conditions, draws.drop[:, DROP_ACTION] < self.action_dropout)
         given = batch.observed & (draws.drop[:, DROP_FIRST_FRAME] >= self.first_frame_dropout)[:, None]
         sigma_video, sigma_action = self.sigma.draw(draws)
-        levels = Streams(video=frame_sigma(sigma_video, given), action=sigma_action[:, None])
-        noisy = Streams(video=interpolate(batch.clean, draws.noise, per_frame(levels.video)))
+        frame_level = frame_sigma(sigma_video, given)
+        levels = Streams(video=frame_level, action=sigma_action[:, None])
+        noisy = Streams(video=interpolate(batch.clean, draws.noise, per_frame(frame_level)))
         if self.sigma.action:
             noisy = replace(
                 noisy, action=interpolate(conditions.action, draws.action_noise, sigma_action[:, None, None])

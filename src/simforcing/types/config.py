@@ -49,7 +49,7 @@ def _from_union(args: tuple[Any, ...], value: JsonValue, where: str) -> Any:
     if value is None and type(None) in args:
         return None
     choices = [arg for arg in args if arg is not type(None)]
-    named = {choice.__name__: choice for choice in choices if dataclasses.is_dataclass(choice)}
+    named = {c.__name__: c for c in choices if isinstance(c, type) and dataclasses.is_dataclass(c)}
     if isinstance(value, dict) and named:
         if value.get("type") in named:
             return from_json(named[value["type"]], value, where)

@@ -30,7 +30,7 @@ class FrameSource(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Camera:
-    """A distortion-free pinhole. Intrinsics refer to `size`; the pose is camera in base, OpenCV axes (x right, y down)."""
+    """A distortion-free pinhole. Intrinsics refer to `size`; the pose is camera in base, in OpenCV axes."""
 
     size: tuple[int, int]
     intrinsics: Float[np.ndarray, "3 3"] | None = None
