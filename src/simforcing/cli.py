@@ -1,5 +1,6 @@
 """The command line: parse, build, call. Heavy imports happen inside the commands."""
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -10,8 +11,9 @@ _BEGUN_S = time.monotonic()
 
 
 def say(line: str) -> None:
-    """One line of progress on stderr, with the seconds since the start."""
-    print(f"[{time.monotonic() - _BEGUN_S:5.0f} s] {line}", file=sys.stderr, flush=True)
+    """One line of progress on stderr, with the seconds since the start; under torchrun, of rank 0 alone."""
+    if os.environ.get("RANK", "0") == "0":
+        print(f"[{time.monotonic() - _BEGUN_S:5.0f} s] {line}", file=sys.stderr, flush=True)
 
 
 def convert(

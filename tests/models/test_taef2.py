@@ -150,12 +150,12 @@ def test_every_missing_extra_and_reshaped_tensor_is_listed_at_once(folder: Path)
     tensors["other"] = tensors.pop("14.bias")
     tensors["0.weight"] = torch.zeros(64, 4, 3, 3)
     save_file(tensors, file)
-    with pytest.raises(ValueError, match="not the tensors of TAEF2") as caught:
+    with pytest.raises(ValueError, match="3 tensors do not fit") as caught:
         Taef2.from_pretrained(folder)
     message = str(caught.value)
-    assert "missing encoder.14.bias (32,)" in message
-    assert "extra encoder.other (32,)" in message
-    assert "encoder.0.weight is (64, 4, 3, 3), expected (64, 3, 3, 3)" in message
+    assert "missing encoder.14.bias" in message
+    assert "extra encoder.other" in message
+    assert "encoder.0.weight has shape [64, 4, 3, 3], expected [64, 3, 3, 3]" in message
     assert "\n" not in message
 
 

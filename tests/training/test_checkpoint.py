@@ -12,10 +12,11 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from simforcing.nn import tensor_file
+from simforcing.nn.strict import copy_strictly
 from simforcing.training import checkpoint as module
 from simforcing.training.checkpoint import (
     DamagedCheckpointError,
-    copy_strictly,
     list_checkpoints,
     load_weights,
     named_differences,
@@ -143,7 +144,7 @@ def test_only_the_newest_are_kept(tmp_path):
 def test_a_full_disk_is_one_line_and_costs_no_older_file(tmp_path, monkeypatch):
     old = save(tmp_path, 1)
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda folder: usage(100, 99, 1))
+    monkeypatch.setattr(tensor_file.shutil, "disk_usage", lambda folder: usage(100, 99, 1))
     with pytest.raises(OSError, match="the disk is full") as caught:
         save(tmp_path, 2)
     assert "\n" not in str(caught.value)
@@ -167,7 +168,7 @@ def test_a_write_that_the_system_refuses_half_way_leaves_nothing_behind(tmp_path
         capture_output=True,
         text=True,
     )
-    assert "checkpoint not written" in result.stdout, result.stderr
+    assert "not written" in result.stdout, result.stderr
     assert len(result.stdout.splitlines()) == 1
     assert list(tmp_path.iterdir()) == [old]
     read_checkpoint(old)

@@ -286,14 +286,14 @@ def test_only_so_many_checkpoints_are_kept(tmp_path):
 def test_a_full_disk_stops_the_run_in_one_line_and_keeps_the_older_checkpoint(tmp_path, monkeypatch):
     from collections import namedtuple
 
-    from simforcing.training import checkpoint
+    from simforcing.nn import tensor_file
 
     usage = namedtuple("usage", "total used free")
 
     def disk_usage(folder):
         return usage(100, 100, 0) if list_checkpoints(folder) else usage(10**9, 0, 10**9)
 
-    monkeypatch.setattr(checkpoint.shutil, "disk_usage", disk_usage)
+    monkeypatch.setattr(tensor_file.shutil, "disk_usage", disk_usage)
     with pytest.raises(OSError, match="the disk is full") as caught:
         run(tmp_path)
     assert "\n" not in str(caught.value)

@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, UInt8
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from simforcing.models.text import encode_bytes
 from simforcing.nn.batch import Batch, Conditions, map_tensors
 from simforcing.nn.protocols import Autoencoder
+from simforcing.nn.tensor_file import read_tensors, write_tensors
 from simforcing.types import Clip, DataSpec
-from simforcing.types.files import whole_file
 
 MAX_TEXT_BYTES = 64
 ENCODE_CHUNK = 64  # clips in memory at a time
@@ -128,18 +126,17 @@ class LatentWindows:
         tensors = {f.name: getattr(self.conditions, f.name) for f in fields(self.conditions)}
         tensors["action_frame"] = torch.tensor(self.conditions.action_frame, dtype=torch.float64)
         kept = {name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None}
-        with whole_file(path) as partial:
-            save_file({"clean": self.clean, **kept}, partial)
+        write_tensors(path, {"clean": self.clean, **kept})
 
     @classmethod
     def load(cls, path: Path) -> "LatentWindows":
         """What `save` wrote. ValueError, in one line, where the file is damaged."""
+        tensors: dict[str, Any] = dict(read_tensors(path))
         try:
-            tensors = load_file(path)
             clean, frame = tensors.pop("clean"), tuple(tensors.pop("action_frame").tolist())
             return cls(clean, Conditions(action_frame=frame, **tensors))
-        except (SafetensorError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}: damaged: {error}; delete it to encode the windows again") from None
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{path}: not encoded windows ({error}); delete it to encode them again") from None
 
 
 def _joined(parts: Sequence[Conditions]) -> Conditions:

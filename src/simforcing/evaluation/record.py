@@ -1,8 +1,6 @@
 """An evaluation as a JSON file: protocol, counts, scores, intervals, seeds, versions, fingerprint, rejections."""
 
-import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from simforcing.evaluation.intervals import Interval
 from simforcing.evaluation.protocols import METRICS
 from simforcing.evaluation.scoring import EvaluationResult
 from simforcing.types import to_json
+from simforcing.types.files import write_json
 
 
 def result_record(result: EvaluationResult, following: FollowingResult | None = None) -> dict[str, Any]:
@@ -58,9 +57,7 @@ def following_record(following: FollowingResult | None) -> dict[str, Any]:
 
 def write_record(path: Path, result: EvaluationResult, following: FollowingResult | None = None) -> None:
     """Write the record atomically: the file is either the old one or complete."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(result_record(result, following), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    write_json(path, result_record(result, following))
 
 
 def _row(result: EvaluationResult, name: str) -> dict[str, Any]:

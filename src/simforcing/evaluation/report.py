@@ -1,6 +1,5 @@
 """A self-contained HTML report of an evaluation: videos, scores, curves, swapped actions, provenance."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from simforcing.evaluation.pictures import side_by_side, video_uri
 from simforcing.evaluation.protocols import METRICS
 from simforcing.evaluation.scoring import EvaluationResult, Example
 from simforcing.training.log import read_log
+from simforcing.types.files import write_text
 
 METRIC_NAMES = {"psnr": "PSNR, dB", "moving_psnr": "moving region PSNR, dB", "ssim": "SSIM"}
 DIGITS = {"psnr": 2, "moving_psnr": 2, "ssim": 3}
@@ -37,9 +37,7 @@ def write_report(
         logs: training logs (JSONL) by the name of the trained model, in order; missing files are left out.
     """
     page = report_html(result, title=title, following=following, logs=logs)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(page, encoding="utf-8")
-    os.replace(partial, path)
+    write_text(path, page)
 
 
 def report_html(

@@ -1,7 +1,7 @@
 """The straight path between clean and noise, and its exact inversions (method.md section 1)."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 
@@ -37,6 +37,6 @@ def frame_sigma(sigma: Float[Tensor, " b"], observed: Bool[Tensor, "b g"]) -> Fl
     return torch.where(observed, torch.zeros_like(sigma)[:, None], sigma[:, None])
 
 
-def per_frame(level: Float[Tensor, "b g"]) -> Float[Tensor, "b 1 g 1 1 1"]:
+def per_frame(level: Shaped[Tensor, "b g"]) -> Shaped[Tensor, "b 1 g 1 1 1"]:
     """A level per latent frame, shaped to broadcast over latents "b v g c h w"."""
     return level[:, None, :, None, None, None]

@@ -10,16 +10,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 
 from simforcing.models.autoencoder import TinyAutoencoder, TinyAutoencoderConfig
 from simforcing.models.taef2 import Taef2, Taef2Config
-from simforcing.models.weights import load_strictly
 from simforcing.models.world_model import WorldModel, WorldModelConfig
+from simforcing.nn.strict import load_strictly
+from simforcing.nn.tensor_file import read_tensors, write_tensors
 from simforcing.types import DataSpec, from_json, to_json
-from simforcing.types.files import read_json, whole_file, write_json
+from simforcing.types.files import read_json, write_json
 
 FORMAT = 1
 CONFIG, MODEL, AUTOENCODER = "config.json", "model.safetensors", "autoencoder.safetensors"
@@ -41,8 +40,8 @@ class Bundle:
     def save(self, folder: Path) -> None:
         """Write the three files, config.json last: a folder with it is complete."""
         folder = Path(folder)
-        save_tensors(folder / MODEL, self.model)
-        save_tensors(folder / AUTOENCODER, self.autoencoder)
+        save_module(folder / MODEL, self.model)
+        save_module(folder / AUTOENCODER, self.autoencoder)
         write_json(
             folder / CONFIG,
             {
@@ -77,27 +76,16 @@ def load_bundle(folder: Path) -> Bundle:
     model = from_json(WorldModelConfig, config["model"], f"{where}: model").build()
     autoencoder_config = from_json(TinyAutoencoderConfig | Taef2Config, config["autoencoder"], f"{where}: autoencoder")
     autoencoder = autoencoder_config.build()
-    load_strictly(model, load_tensors(folder / MODEL), str(folder / MODEL))
-    load_strictly(autoencoder, load_tensors(folder / AUTOENCODER), str(folder / AUTOENCODER))
+    load_strictly(model, read_tensors(folder / MODEL), str(folder / MODEL))
+    load_strictly(autoencoder, read_tensors(folder / AUTOENCODER), str(folder / AUTOENCODER))
     spec = from_json(DataSpec, config["spec"], f"{where}: spec")
     return Bundle(model=model.eval(), autoencoder=autoencoder.eval(), spec=spec, about=config["about"])
 
 
-def save_tensors(path: Path, module: nn.Module) -> None:
+def save_module(path: Path, module: nn.Module) -> None:
     """A module's state dict as one safetensors file, atomically."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
-    with whole_file(path) as partial:
-        save_file(tensors, partial)
-
-
-def load_tensors(path: Path) -> dict[str, Tensor]:
-    """A safetensors file. ValueError, in one line, where it is missing or damaged."""
-    if not Path(path).is_file():
-        raise ValueError(f"{path}: no such file")
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path}: damaged: {error}") from None
+    write_tensors(path, tensors)
 
 
 def package_version() -> str:

@@ -8,7 +8,7 @@ The joint attention lives in `mixture`; a block only makes its own q, k, v and r
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Complex, Float
 from torch import Tensor, nn
 
 from simforcing.nn.attention import cross_attend
@@ -71,13 +71,13 @@ class Block(nn.Module):
         return (self.table + at_least_float32(vectors)).unbind(2)
 
     def queries_keys_values(
-        self, x: Float[Tensor, "b n d"], modulation: Modulation, angles: tuple[Tensor, Tensor]
+        self, x: Float[Tensor, "b n d"], modulation: Modulation, rotors: Complex[Tensor, "n 1 half"]
     ) -> tuple[Heads, Heads, Heads]:
         """Normed, modulated, projected and rotated; q and k are RMS-normed across all heads."""
         shift, scale = modulation[0], modulation[1]
         q, k, v = self.qkv(modulated_layer_norm(x, scale, shift, EPS)).chunk(3, dim=-1)
         q, k, v = (y.unflatten(-1, (self.num_heads, -1)) for y in (self.q_norm(q), self.k_norm(k), v))
-        return rotate(q, *angles), rotate(k, *angles), v
+        return rotate(q, rotors), rotate(k, rotors), v
 
     def text_keys_values(self, text: Float[Tensor, "b l d"]) -> tuple[TextHeads, TextHeads]:
         """Keys and values of the text for this layer; they depend on nothing else."""

@@ -3,7 +3,7 @@
 It knows tokens, positions and masks; not pixels, actions or what is being denoised.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from simforcing.models.expert import Block, Expert, ExpertConfig, Modulation
 from simforcing.nn.attention import BlockMask, attend
+from simforcing.nn.rope import unit_rotors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,11 @@ class Mixture(nn.Module):
         self.recompute = False  # recompute each layer in the backward pass instead of keeping its activations
 
     def forward(
-        self, streams: Mapping[str, Stream], mask: BlockMask, present: Bool[Tensor, "b n"] | None = None
+        self,
+        streams: Mapping[str, Stream],
+        mask: BlockMask,
+        present: Bool[Tensor, "b n"] | None = None,
+        outputs: Collection[str] | None = None,
     ) -> dict[str, tuple[Float[Tensor, "b _n _d"], Float[Tensor, "b _s _d"]]]:
         """(tokens after the last layer, noise-level embedding e) of each stream.
 
@@ -52,16 +57,21 @@ class Mixture(nn.Module):
             streams: one per expert, by name, in the mask's token order.
             mask: who sees whom.
             present: False hides a token from every query (an absent view).
+            outputs: streams that are read afterwards (default: all); the last layer of others ends at its attention.
         """
         experts = [self.expert(name) for name in streams]
         tokens = [stream.tokens for stream in streams.values()]
         dtype = torch.promote_types(tokens[0].dtype, torch.float32)
-        angles = [_cos_sin(stream.angles, dtype) for stream in streams.values()]
+        rotors = [unit_rotors(stream.angles, dtype) for stream in streams.values()]
         embedded = [_embed(expert, stream) for expert, stream in zip(experts, streams.values(), strict=True)]
-        for layer in zip(*(expert.blocks for expert in experts), strict=True):
-            args = (layer, tokens, embedded, angles, mask, present)
+        read = [outputs is None or name in outputs for name in streams]
+        layers = list(zip(*(expert.blocks for expert in experts), strict=True))
+        for i, layer in enumerate(layers):
+            goes_on = read if i == len(layers) - 1 else [True] * len(read)
+            args = (layer, tokens, embedded, rotors, mask, present, goes_on)
             tokens = checkpoint(_layer, *args, use_reentrant=False) if self.recompute else _layer(*args)
-        return {name: (x, e) for name, x, (e, _, _) in zip(streams, tokens, embedded, strict=True)}
+        results = zip(streams, tokens, embedded, read, strict=True)
+        return {name: (x, e) for name, x, (e, _, _), is_read in results if is_read}
 
     def expert(self, name: str) -> Expert:
         """The expert of that stream."""
@@ -79,22 +89,21 @@ def _layer(
     blocks: Sequence[Block],
     tokens: list[Tensor],
     embedded: list[tuple[Tensor, Tensor, Tensor]],
-    angles: list[tuple[Tensor, Tensor]],
+    rotors: list[Tensor],
     mask: BlockMask,
     present: Tensor | None,
+    goes_on: Sequence[bool],
 ) -> list[Tensor]:
-    """One layer of every expert around one joint attention."""
+    """One layer of every expert around one joint attention; a stream that does not go on is left as it came."""
     modulations: list[Modulation] = [b.modulation(m) for b, (_, m, _) in zip(blocks, embedded, strict=True)]
     qkv = [
-        block.queries_keys_values(x, m, a) for block, x, m, a in zip(blocks, tokens, modulations, angles, strict=True)
+        block.queries_keys_values(x, m, r) for block, x, m, r in zip(blocks, tokens, modulations, rotors, strict=True)
     ]
     q, k, v = (parts[0] if len(parts) == 1 else torch.cat(parts, dim=1) for parts in zip(*qkv, strict=True))
     attended = attend(q, k, v, mask, present).split([x.shape[1] for x in tokens], dim=1)
     return [
-        block.finish(x, y, block.text_keys_values(text), m)
-        for block, x, y, (_, _, text), m in zip(blocks, tokens, attended, embedded, modulations, strict=True)
+        block.finish(x, y, block.text_keys_values(text), m) if on else x
+        for block, x, y, (_, _, text), m, on in zip(
+            blocks, tokens, attended, embedded, modulations, goes_on, strict=True
+        )
     ]
-
-
-def _cos_sin(angles: Float[Tensor, "n half"], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    return angles.cos().to(dtype)[:, None], angles.sin().to(dtype)[:, None]

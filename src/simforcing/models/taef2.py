@@ -15,6 +15,8 @@ from jaxtyping import Float, UInt8
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from simforcing.nn.strict import refuse, tensor_faults
+
 HUB_ID = "madebyollin/taef2"
 CHANNELS = 32
 WIDTH = 64
@@ -107,9 +109,7 @@ class Taef2(nn.Module):
     def _from_tensors(cls, tensors: Mapping[str, Tensor], source: str) -> "Taef2":
         model = cls()
         wanted = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("latent_")}
-        differences = list_differences(wanted, tensors)
-        if differences:
-            raise ValueError(f"{source}: not the tensors of TAEF2: {'; '.join(differences)}")
+        refuse(tensor_faults(tensors, wanted), source)
         mean, std = torch.tensor(_LATENT_MEAN), torch.tensor(_LATENT_STD)
         model.load_state_dict({**tensors, "latent_mean": mean, "latent_std": std}, strict=True)
         return model.eval()
@@ -164,18 +164,6 @@ class Taef2(nn.Module):
     def _check_loaded(self) -> None:
         if not self.latent_std.is_meta and bool(self.latent_std.isnan().any()):
             raise ValueError(f"TAEF2 has no weights: give a path or the hub id {HUB_ID}, or load a state dict")
-
-
-def list_differences(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
-    """Every missing, extra or reshaped tensor, one phrase each; empty where the two agree."""
-    missing = [f"missing {name} {tuple(wanted[name].shape)}" for name in wanted if name not in given]
-    extra = [f"extra {name} {tuple(given[name].shape)}" for name in given if name not in wanted]
-    reshaped = [
-        f"{name} is {tuple(given[name].shape)}, expected {tuple(tensor.shape)}"
-        for name, tensor in wanted.items()
-        if name in given and given[name].shape != tensor.shape
-    ]
-    return [*missing, *extra, *reshaped]
 
 
 class _Block(nn.Module):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from simforcing.models.world_model import WorldModelConfig
+from simforcing.nn.strict import name_faults, refuse
 
 _BLOCK = {
     "table": ("scale_shift_table",),
@@ -63,7 +64,7 @@ def from_wan(wan: Mapping[str, Tensor], config: WorldModelConfig) -> dict[str, T
         ValueError: lists every missing and every extra tensor.
     """
     table = wan_tensors(config.video.num_layers)
-    _check_names("Wan state dict", set(wan), {name for names in table.values() for name in names})
+    refuse(name_faults(wan, [name for names in table.values() for name in names]), "Wan state dict")
     out = {ours: torch.cat([wan[name] for name in names]) for ours, names in table.items()}
     for name, tensor in out.items():
         if name.endswith("table"):
@@ -75,7 +76,7 @@ def from_wan(wan: Mapping[str, Tensor], config: WorldModelConfig) -> dict[str, T
 def to_wan(ours: Mapping[str, Tensor], config: WorldModelConfig) -> dict[str, Tensor]:
     """The inverse of `from_wan`, for a world model without an action expert."""
     table = wan_tensors(config.video.num_layers)
-    _check_names("state dict", set(ours), set(table))
+    refuse(name_faults(ours, table), "state dict")
     out: dict[str, Tensor] = {}
     for name, names in table.items():
         tensor = ours[name].unsqueeze(0) if name.endswith("table") else ours[name]
@@ -83,31 +84,3 @@ def to_wan(ours: Mapping[str, Tensor], config: WorldModelConfig) -> dict[str, Te
     patch = (config.channels, 1, config.patch, config.patch)
     out["patch_embedding.weight"] = out["patch_embedding.weight"].unflatten(1, patch)
     return out
-
-
-def load_strictly(module: torch.nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Copy tensors into a module; every name and shape must fit.
-
-    Raises:
-        ValueError: one message that lists every missing, extra and reshaped tensor.
-    """
-    own = module.state_dict()
-    _check_names(source, set(tensors), set(own))
-    reshaped = [
-        f"{name} {tuple(tensors[name].shape)} instead of {tuple(tensor.shape)}"
-        for name, tensor in own.items()
-        if tensors[name].shape != tensor.shape
-    ]
-    if reshaped:
-        raise ValueError(f"{source}: reshaped tensors: {', '.join(reshaped)}")
-    module.load_state_dict(dict(tensors), strict=True)
-
-
-def _check_names(source: str, found: set[str], expected: set[str]) -> None:
-    problems = []
-    if missing := sorted(expected - found):
-        problems.append(f"missing: {', '.join(missing)}")
-    if extra := sorted(found - expected):
-        problems.append(f"extra: {', '.join(extra)}")
-    if problems:
-        raise ValueError(f"{source}: tensors do not match the model; {'; '.join(problems)}")

@@ -12,6 +12,7 @@ import torch
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from simforcing.flow.path import per_frame, velocity_from_clean
 from simforcing.models.expert import ExpertConfig, Head
@@ -107,7 +108,8 @@ class WorldModel(nn.Module):
             streams["action"] = self._action_stream(action, sigma.action, conditions, text, z)
         streams["video"] = self._video_stream(z, sigma.video, text)
         mask = self.mask(z, conditions)
-        outputs = self.mixture(streams, mask, _token_presence(conditions, mask, z.shape[1]))
+        read = {"video", *self.config.denoises}
+        outputs = self.mixture(streams, mask, _token_presence(conditions, mask, z.shape[1]), read)
         video = self._video_velocity(z, sigma.video, self.video_head(*outputs["video"]))
         action_velocity = self.action_head(*outputs["action"]) if "action" in self.config.denoises else None
         return Streams(video=video, action=action_velocity)
@@ -136,8 +138,9 @@ class WorldModel(nn.Module):
 
     def _video_stream(self, z: Tensor, sigma: Tensor, text: Tensor) -> Stream:
         p = self.config.patch
-        tokens = rearrange(z, "b v g c (h p) (w q) -> b (g v h w) (c p q)", p=p, q=p)
-        _, v, g, _, h, w = z.shape
+        b, v, g, _, h, w = z.shape
+        patches = F.pixel_unshuffle(rearrange(z, "b v g c h w -> (b g v) c h w"), p)
+        tokens = rearrange(patches, "(b s) c h w -> b (s h w) c", b=b)
         rows, columns = h // p, w // p
         index = torch.arange(g * v * rows * columns, device=z.device)
         view, row, column = index // (rows * columns) % v, index // columns % rows, index % columns
@@ -165,10 +168,12 @@ class WorldModel(nn.Module):
         p, head = self.config.patch, self.config.head
         shape = {"v": v, "g": g, "h": h // p, "w": w // p, "p": p, "q": p, "o": 2 if head == "first_frame" else 1}
         maps = rearrange(out, "b (g v h w) (p q o c) -> o b v g c (h p) (w q)", **shape)
-        if self.config.predicts == "velocity":
-            return maps[0]
-        clean = maps[0] if head == "plain" else maps[0] + (1 + maps[1]) * z[:, :, :1]
-        return velocity_from_clean(z, clean, per_frame(sigma))
+        if head == "first_frame":
+            change, gate = maps.unbind(0)
+            predicted = change + (1 + gate) * z[:, :, :1]
+        else:
+            predicted = maps.squeeze(0)
+        return predicted if self.config.predicts == "velocity" else velocity_from_clean(z, predicted, per_frame(sigma))
 
     def _check(self, z: Tensor, conditions: Conditions) -> None:
         p = self.config.patch

@@ -145,24 +145,28 @@ def attend(
     present: Bool[Tensor, "b n"] | None = None,
 ) -> Float[Tensor, "b n heads*e"]:
     """Joint attention under a block mask, scale 1/sqrt(e). `present` hides the keys of absent views, per sample."""
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    queries = q.split([stop - start for (start, stop), _ in mask.plan], dim=1)  # backward: one cat, no zero fill
     parts = []
-    for (start, stop), keys in mask.plan:
-        bias = None if present is None else _take(present[:, None, None], keys, dim=3)
-        part = F.scaled_dot_product_attention(q[:, :, start:stop], _take(k, keys), _take(v, keys), attn_mask=bias)
-        parts.append(part)
-    joint = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
-    return joint.transpose(1, 2).flatten(2)
+    for query, (_, keys) in zip(queries, mask.plan, strict=True):
+        hidden = None if present is None else _take(present, keys)[:, None, None]
+        parts.append(_attention(query, _take(k, keys), _take(v, keys), hidden))
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
-def _take(x: Tensor, spans: tuple[Span, ...], dim: int = 2) -> Tensor:
-    parts = [x.narrow(dim, start, stop - start) for start, stop in spans]
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)
+def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    out = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=mask)
+    return out.transpose(1, 2).flatten(2)
+
+
+def _take(x: Tensor, spans: tuple[Span, ...]) -> Tensor:
+    if spans == ((0, x.shape[1]),):
+        return x
+    parts = [x[:, start:stop] for start, stop in spans]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 def cross_attend(
     q: Float[Tensor, "b n heads e"], k: Float[Tensor, "b l heads e"], v: Float[Tensor, "b l heads e"]
 ) -> Float[Tensor, "b n heads*e"]:
     """Attention of tokens to text, unmasked: zeroed padding rows take part (method.md section 3)."""
-    out = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
-    return out.transpose(1, 2).flatten(2)
+    return _attention(q, k, v)

@@ -3,6 +3,7 @@
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 
@@ -39,4 +40,32 @@ class RmsNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
+        if x.device.type == "cpu" and not torch.compiler.is_compiling():
+            return RmsNormOnCpu.apply(x, self.weight, self.eps)
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+class RmsNormOnCpu(torch.autograd.Function):
+    """F.rms_norm with its derivative by hand: torch fuses it on GPUs only and walks 14 times over x elsewhere.
+
+    With r = (mean(x^2) + eps)^(-1/2), y = x r and g the gradient of y * weight:
+    dx = r (g weight - y mean(g weight y)).
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        wide = at_least_float32(x)
+        mean_square = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square() / x.shape[-1]
+        r = (mean_square + eps).rsqrt()
+        y = wide * r
+        ctx.save_for_backward(y, r, weight)
+        return (y * weight).to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g: Tensor) -> tuple[Tensor, Tensor, None]:
+        y, r, weight = ctx.saved_tensors
+        gy = g * y
+        mean = (gy @ weight.to(gy.dtype) / y.shape[-1]).unsqueeze(-1)
+        dx = torch.addcmul(g * weight, y, mean, value=-1).mul_(r)
+        return dx.to(g.dtype), gy.flatten(0, -2).sum(0).to(weight.dtype), None

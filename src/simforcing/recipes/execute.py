@@ -6,8 +6,10 @@ RUN/log.jsonl, checkpoints/   the trainer's               RUN/config.json, model
 """
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,11 +17,13 @@ import torch
 from simforcing.data.clips import Clips
 from simforcing.data.latents import LatentWindows
 from simforcing.models.autoencoder import TinyAutoencoder, fit_autoencoder
-from simforcing.models.bundle import AUTOENCODER, Bundle, load_tensors, save_tensors
+from simforcing.models.bundle import AUTOENCODER, Bundle, save_module
 from simforcing.models.taef2 import Taef2, Taef2Config
-from simforcing.models.weights import load_strictly
+from simforcing.nn.strict import load_strictly
+from simforcing.nn.tensor_file import read_tensors
 from simforcing.recipes.run import Run
 from simforcing.training.checkpoint import load_weights, named_differences
+from simforcing.training.distributed import join_world
 from simforcing.training.trainer import train
 from simforcing.types import EpisodeSet, to_json
 from simforcing.types.files import read_json, write_json
@@ -29,51 +33,72 @@ RUN, LATENTS = "run.json", "latents.safetensors"
 
 
 def execute(
-    run: Run, data: EpisodeSet, out: Path, *, report: Report, command: str = "", progress: bool = True
+    run: Run,
+    data: EpisodeSet,
+    out: Path,
+    *,
+    report: Report,
+    command: str = "",
+    overwrite: bool = False,
 ) -> Bundle:
-    """Train to the end, or go on where a killed run stopped.
+    """Train to the end, or go on where a killed run stopped. Under torchrun, rank 0 alone prepares and writes.
 
     Args:
         data: the set that the run was made for, verified.
         out: folder of the run.
         report: takes one line at a time.
         command: stored with the result.
+        overwrite: delete another run in `out` first.
 
     Raises:
         ValueError: `out` holds another run (the differing field is named).
     """
     out = Path(out)
-    claim(run, out)
     training = [episode for episode in data.episodes if episode.name not in run.held_out]
     clips = Clips(training, run.spec, stride=run.window_stride)
-    counts = f"{len(training)} episodes, {len(run.held_out)} held out"
-    report(f"{len(clips)} windows of {run.spec.num_frames} frames from {counts}")
-    autoencoder = make_autoencoder(run, clips, out, report)
-    windows = encoded_windows(run, clips, autoencoder, out, report)
-    torch.manual_seed(run.seed)
-    model = run.model.build()
-    about = {
+    with join_world(run.trainer.device) as world:
+        if world.is_first:
+            claim(run, out, overwrite=overwrite)
+            counts = f"{len(training)} episodes, {len(run.held_out)} held out"
+            report(f"{len(clips)} windows of {run.spec.num_frames} frames from {counts}")
+            encoded_windows(run, clips, make_autoencoder(run, clips, out, report), out, report)
+        world.wait()
+        autoencoder = make_autoencoder(run, clips, out, report)
+        windows = encoded_windows(run, clips, autoencoder, out, report)
+        torch.manual_seed(run.seed)
+        model = run.model.build()
+        about = about_run(run, data)
+        if world.is_first:
+            millions = sum(p.numel() for p in model.parameters()) / 1e6
+            report(f"world model: {millions:.2f} M parameters, {run.trainer.num_steps} steps")
+        result = train(model, run.objective, windows, run.trainer, out, metadata=about)
+        load_weights(model.cpu(), result.checkpoint)
+        about = {**about, "command": command}
+        bundle = Bundle(model=model.eval(), autoencoder=autoencoder, spec=run.spec, about=about)
+        if world.is_first:
+            bundle.save(out)
+        world.wait()
+    return bundle
+
+
+def about_run(run: Run, data: EpisodeSet) -> dict[str, Any]:
+    """What a run was made of, as JSON values; equal whenever the run is continued."""
+    return {
         "recipe": run.recipe,
         "seed": run.seed,
-        "command": command,
         "data": str(data.root),
         "held_out": list(run.held_out),
         "rejected": [f"{item.name}: {item.reason}" for item in data.rejected],
         "run": to_json(run),
     }
-    millions = sum(p.numel() for p in model.parameters()) / 1e6
-    report(f"world model: {millions:.2f} M parameters, {run.trainer.num_steps} steps")
-    result = train(model, run.objective, windows, run.trainer, out, metadata=about, progress=progress)
-    load_weights(model, result.checkpoint)
-    bundle = Bundle(model=model.eval(), autoencoder=autoencoder, spec=run.spec, about=about)
-    bundle.save(out)
-    return bundle
 
 
-def claim(run: Run, out: Path) -> None:
+def claim(run: Run, out: Path, *, overwrite: bool = False) -> None:
     """Write run.json, or check that the folder's own is the same run."""
     mine = json.loads(json.dumps(to_json(run)))
     path = out / RUN
+    if overwrite and path.exists():
+        shutil.rmtree(out)
     if not path.exists():
         write_json(path, mine)
         return
@@ -87,7 +112,7 @@ def make_autoencoder(run: Run, clips: Clips, out: Path, report: Report) -> TinyA
     plan, path = run.autoencoder, out / AUTOENCODER
     if path.exists():
         autoencoder = Taef2() if isinstance(plan.config, Taef2Config) else plan.config.build()
-        load_strictly(autoencoder, load_tensors(path), str(path))
+        load_strictly(autoencoder, read_tensors(path), str(path))
         return autoencoder.eval()
     chosen = np.unique(np.linspace(0, len(clips) - 1, min(plan.max_clips, len(clips))).round().astype(int))
     frames = np.concatenate([clips[i].frames for i in chosen.tolist()])
@@ -112,7 +137,7 @@ def make_autoencoder(run: Run, clips: Clips, out: Path, report: Report) -> TinyA
                     report(f"autoencoder: step {step}/{plan.num_steps}, loss {loss:.4g}") if step % every == 0 else None
                 ),
             )
-    save_tensors(path, autoencoder)
+    save_module(path, autoencoder)
     return autoencoder.eval()
 
 

@@ -51,7 +51,7 @@ def generate_clips(
     count = min(len(clips), max_clips or len(clips))
     predictor = Predictor(bundle, stored_sampler(bundle, num_steps), device=device)
     paths = [out / f"{episode.name.replace('/', '_')}-{start:05d}.mp4" for episode, start in clips.keys[:count]]
-    todo = [i for i in range(count) if overwrite or not paths[i].exists()]
+    todo = [i for i in range(count) if overwrite or not (paths[i].exists() and compared_path(paths[i]).exists())]
     report(f"{count} clips, {count - len(todo)} already there, to {out}")
     for at in range(0, len(todo), BATCH):
         indices = todo[at : at + BATCH]
@@ -59,10 +59,15 @@ def generate_clips(
         predicted = predictor.predict(batch, [seed + i for i in indices])
         for i, clip, frames in zip(indices, batch, predicted, strict=True):
             compared = side_by_side(clip.frames[predictor.view], frames, bundle.spec.fps)
-            write_video(paths[i].with_suffix(".compare.mp4"), compared, bundle.spec.fps)
+            write_video(compared_path(paths[i]), compared, bundle.spec.fps)
             write_video(paths[i], frames, bundle.spec.fps)
         report(f"generated {at + len(indices)}/{len(todo)}")
     return paths
+
+
+def compared_path(path: Path) -> Path:
+    """Where the video beside the real one goes."""
+    return path.with_suffix(".compare.mp4")
 
 
 def named_episodes(available: Sequence[Episode], names: Sequence[str]) -> list[Episode]:

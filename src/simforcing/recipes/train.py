@@ -1,6 +1,5 @@
 """`simforcing train`: a data set and a recipe to a finished run, with an estimate first."""
 
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from simforcing.data.verify import verify_videos
 from simforcing.models.bundle import Bundle
 from simforcing.nn.batch import Batch, map_tensors
 from simforcing.recipes import recipe_named
-from simforcing.recipes.execute import RUN, execute
+from simforcing.recipes.execute import execute
 from simforcing.recipes.run import Run, RunOptions
 from simforcing.training.draws import draw
 from simforcing.types import EpisodeSet
@@ -47,10 +46,8 @@ def train_on(
     for item in known.rejected[len(opened.rejected) :]:
         report(f"{known.root}: episode {item.name} is left out: {item.reason}")
     run = plan(known, options)
-    if overwrite and (out / RUN).exists():
-        shutil.rmtree(out)
     report(estimate(run, known))
-    return execute(run, known, out, report=report, command=command)
+    return execute(run, known, out, report=report, command=command, overwrite=overwrite)
 
 
 def estimate(run: Run, data: EpisodeSet) -> str:

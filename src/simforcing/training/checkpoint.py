@@ -8,9 +8,7 @@ metadata, environment); its `sha256` covers that text and all tensors.
 import fcntl
 import hashlib
 import json
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,13 +17,15 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
+
+from simforcing.nn.strict import copy_strictly
+from simforcing.nn.tensor_file import write_tensors
+from simforcing.types.files import PARTIAL_SUFFIX
 
 FORMAT = 1
 CHECKPOINT_FOLDER = "checkpoints"
 PATTERN = re.compile(r"step_(\d{9})\.safetensors")
-PARTIAL_SUFFIX = ".partial"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,18 +77,7 @@ def save_checkpoint(folder: Path, step: int, tensors: Mapping[str, Tensor], desc
         raise ValueError(f"checkpoint at step {step} not written: NaN or infinity in {', '.join(bad[:5])}")
     text = json.dumps({"format": FORMAT, "step": step, **description}, sort_keys=True, allow_nan=False)
     header = {"simforcing": text, "sha256": _digest(contiguous, text)}
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / (path.name + PARTIAL_SUFFIX)
-    try:
-        _require_space(folder, contiguous)
-        save_file(contiguous, partial, metadata=header)
-        partial.chmod(_default_mode())  # safetensors writes for the owner alone
-        _flush(partial)
-        os.replace(partial, path)
-        _flush(folder)
-    except (OSError, SafetensorError) as error:
-        partial.unlink(missing_ok=True)
-        raise OSError(f"{path}: checkpoint not written ({error}); older checkpoints are untouched") from error
+    write_tensors(path, contiguous, header)
     return path
 
 
@@ -138,31 +127,6 @@ def newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint |
     return None
 
 
-def copy_strictly(source: Mapping[str, Tensor], target: Mapping[str, Tensor], where: str) -> None:
-    """Copy tensors by name, in place, only if names, shapes and dtypes all agree.
-
-    Raises ValueError in one line that lists every missing, extra, reshaped and retyped tensor; nothing is copied then.
-    """
-    shared = [name for name in target if name in source]
-    faults = [f"missing {name}" for name in target if name not in source]
-    faults += [f"extra {name}" for name in source if name not in target]
-    faults += [
-        f"{name} has shape {list(source[name].shape)}, expected {list(target[name].shape)}"
-        for name in shared
-        if source[name].shape != target[name].shape
-    ]
-    faults += [
-        f"{name} has dtype {source[name].dtype}, expected {target[name].dtype}"
-        for name in shared
-        if source[name].dtype != target[name].dtype
-    ]
-    if faults:
-        raise ValueError(f"{where}: {len(faults)} tensors do not fit: {'; '.join(faults)}")
-    with torch.no_grad():
-        for name in shared:
-            target[name].copy_(source[name])
-
-
 def load_weights(model: nn.Module, path: Path, *, ema: bool = True) -> Checkpoint:
     """Load a checkpoint file, or the newest of a run directory, into a model, strictly; averaged weights by default."""
     if path.is_dir():
@@ -186,19 +150,6 @@ def named_differences(then: Mapping, now: Mapping, prefix: str = "") -> list[str
         elif old != new or (key in then) != (key in now):
             out.append(f"{name} was {old if key in then else 'absent'!r}, is {new if key in now else 'absent'!r}")
     return out
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a text file so that a reader, or the next start, sees the old text or the new one, never a part."""
-    partial = path.with_name(path.name + PARTIAL_SUFFIX)
-    try:
-        partial.write_text(text, encoding="utf-8")
-        _flush(partial)
-        os.replace(partial, path)
-        _flush(path.parent)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise OSError(f"{path}: not written ({error}); the file is as it was") from error
 
 
 @contextmanager
@@ -240,24 +191,3 @@ def _without_shared_memory(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         seen.add(address)
         out[name] = value
     return out
-
-
-def _require_space(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    needed = sum(value.numel() * value.element_size() for value in tensors.values())
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise OSError(f"the disk is full: {needed / 1e6:.1f} MB needed, {free / 1e6:.1f} MB free")
-
-
-def _default_mode() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from torch import Tensor
 
 from simforcing.nn.protocols import Loss
-from simforcing.training.checkpoint import write_atomically
+from simforcing.types.files import write_text
 
 LINE_EVERY_S = 10.0
 
@@ -144,7 +144,7 @@ def truncate_log(path: Path, step: int) -> None:
     """Drop, atomically, records after `step` and half-written lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = [json.dumps(record) + "\n" for record in read_log(path) if record["step"] <= step]
-    write_atomically(path, "".join(kept))
+    write_text(path, "".join(kept))
 
 
 class ProgressBar:

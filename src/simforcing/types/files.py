@@ -25,9 +25,10 @@ def whole_file(path: Path) -> Iterator[Path]:
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(partial, path)
+        _flush_folder(path.parent)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise OSError(error.errno, f"cannot write {path}: {error.strerror or error}") from error
+        raise OSError(f"{path}: not written ({error.strerror or error}); an older file is as it was") from error
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
@@ -35,7 +36,11 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 def write_json(path: Path, value: Any) -> None:
     """A JSON file, indented, keys in the given order; NaN is refused."""
-    text = json.dumps(value, indent=1, allow_nan=False) + "\n"
+    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """A text file, in UTF-8."""
     with whole_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
@@ -52,3 +57,11 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path}: not readable as JSON: {error}") from None
+
+
+def _flush_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,176 @@
+"""The command line from data to report, as processes: results, exit codes, one line for bad input, kills and ranks."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from simforcing.data.tabletop import write_tabletop
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+TRAIN = ("--recipe", "debug", "--held-out", "2")
+
+
+def run(*arguments: object, launcher: tuple[str, ...] = (sys.executable, "-m")) -> subprocess.CompletedProcess:
+    command = [*launcher, "simforcing", *map(str, arguments)]
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("e2e")
+    write_tabletop(folder, num_episodes=6, seed=0, num_frames=13, size=32, num_counterfactual_starts=2, num_processes=1)
+    result = run("train", folder / "episodes", "--out", folder / "run", *TRAIN)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+def one_line(result: subprocess.CompletedProcess, code: int = 2) -> str:
+    assert result.returncode == code, result.stderr
+    lines = [line for line in result.stderr.splitlines() if line.startswith("simforcing: ")]
+    assert len(lines) == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    return lines[0]
+
+
+def test_training_says_its_cost_first(root: Path):
+    result = run("train", root / "episodes", "--out", root / "again", *TRAIN)
+    assert "min on this machine" in result.stderr
+    assert "MB of disk" in result.stderr
+
+
+def test_evaluate_writes_report_and_record_beside_copy_and_ceiling(root: Path):
+    result = run("evaluate", root / "run")
+    assert result.returncode == 0, result.stderr
+    assert "copy of the given frame" in result.stdout
+    record = json.loads((root / "run/evaluation/results.json").read_text())
+    assert set(record["rows"]) == {"model", "copy", "ceiling"}
+    assert record["following"]["swaps"]
+    assert (root / "run/evaluation/report.html").stat().st_size > 10_000
+
+
+def test_generate_writes_videos_and_keeps_what_is_there(root: Path):
+    assert run("generate", root / "run", "--max-clips", 2).returncode == 0
+    videos = sorted((root / "run/generated").glob("*.mp4"))
+    assert len(videos) == 4
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in videos}
+    videos[0].unlink()
+    redone = videos[:2]  # a clip's two videos belong together
+    assert run("generate", root / "run", "--max-clips", 2).returncode == 0
+    for path, (content, written_ns) in before.items():
+        assert path.read_bytes() == content
+        assert (path.stat().st_mtime_ns == written_ns) == (path not in redone)
+
+
+def test_doctor_fails_a_model_that_has_not_learnt_to_obey(root: Path):
+    result = run("doctor", root / "run")
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "FAIL  obedience" in result.stdout
+    assert "ok    checkpoint" in result.stdout
+    assert "ok    action layout" in result.stdout
+
+
+def test_doctor_refuses_a_checkpoint_that_lacks_a_tensor(root: Path, tmp_path: Path):
+    broken = tmp_path / "run"
+    shutil.copytree(root / "run", broken)
+    config = json.loads((broken / "config.json").read_text())
+    config["model"]["state_dim"] = 0
+    (broken / "config.json").write_text(json.dumps(config))
+    result = run("doctor", broken)
+    assert result.returncode == 1
+    assert "extra state_in.bias" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train", "nowhere", "--out", "out"), "nowhere: no such file or folder"),
+        (("evaluate", "nowhere"), "nowhere: no such run"),
+        (("convert", "nowhere", "out"), "nowhere: no such file or folder"),
+    ],
+)
+def test_unusable_input_is_exit_code_2_and_one_line(arguments: tuple, message: str, tmp_path: Path):
+    assert message in one_line(run(*arguments))
+
+
+def test_other_settings_do_not_continue_a_run(root: Path):
+    line = one_line(run("train", root / "episodes", "--out", root / "run", *TRAIN, "--seed", 5))
+    assert "holds another run" in line
+
+
+def test_another_layout_is_refused_by_name(root: Path, tmp_path: Path):
+    other = tmp_path / "episodes"
+    shutil.copytree(root / "episodes", other)
+    declared = other / "meta/simforcing.json"
+    declared.write_text(declared.read_text().replace('"name": "tabletop"', '"name": "mine"'))
+    line = one_line(run("evaluate", root / "run", "--data", other))
+    assert "action layout is mine; the model was trained on tabletop" in line
+
+
+def test_a_broken_video_costs_its_episode_by_name(root: Path, tmp_path: Path):
+    """The episodes that share the damaged stretch are named and left out; the others are trained on."""
+    other = tmp_path / "episodes"
+    write_tabletop(tmp_path, num_episodes=6, seed=0, num_frames=13, size=32, num_processes=1)
+    video = next(other.glob("videos/**/*.mp4"))
+    content = bytearray(video.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 600] = np.random.default_rng(0).bytes(600)
+    video.write_bytes(content)
+    result = run("train", other, "--out", tmp_path / "run", "--recipe", "debug", "--steps", 1)
+    if result.returncode == 0:
+        assert "is left out" in result.stderr
+    else:
+        assert str(video.name) in one_line(result)
+
+
+def finished(folder: Path) -> dict[str, np.ndarray]:
+    return load_file(folder / "model.safetensors")
+
+
+def same(first: Path, second: Path) -> bool:
+    ours, theirs = finished(first), finished(second)
+    return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def kill_at_random(root: Path, out: Path, kills: int, seed: int) -> None:
+    """Start the training, kill -9 it at random moments, and let it end at last."""
+    moments = random.Random(seed)
+    command = [sys.executable, "-m", "simforcing", "train", str(root / "episodes"), "--out", str(out), *TRAIN]
+    for _ in range(kills):
+        process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+        time.sleep(moments.uniform(1.0, 5.0))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    result = run("train", root / "episodes", "--out", out, *TRAIN)
+    assert result.returncode == 0, result.stderr
+
+
+def test_three_kills_change_no_bit(root: Path, tmp_path: Path):
+    kill_at_random(root, tmp_path / "run", kills=3, seed=1)
+    assert same(root / "run", tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_fifty_kills_change_no_bit(root: Path, tmp_path: Path):
+    kill_at_random(root, tmp_path / "run", kills=50, seed=2)
+    assert same(root / "run", tmp_path / "run")
+
+
+def test_two_processes_have_the_losses_of_one(root: Path, tmp_path: Path):
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m")
+    result = run("train", root / "episodes", "--out", tmp_path / "run", *TRAIN, launcher=launcher)
+    assert result.returncode == 0, result.stderr
+    losses = [
+        [json.loads(line)["loss"] for line in (folder / "log.jsonl").read_text().splitlines()]
+        for folder in (root / "run", tmp_path / "run")
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=2e-5)  # measured: 1e-6

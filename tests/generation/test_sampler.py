@@ -1,0 +1,64 @@
+"""Laws of sampling: given frames stay, seeds decide, guidance mixes two velocities."""
+
+import pytest
+import torch
+from torch import nn
+
+from simforcing.flow.path import per_frame, velocity_from_clean
+from simforcing.generation.sampler import SamplerConfig, draw_noise, sample
+from simforcing.nn.batch import Conditions, Streams
+
+SHAPE = (1, 3, 2, 4, 4)
+
+
+class Oracle(nn.Module):
+    """Knows the clean latents: one constant where actions are given, another where they are zero."""
+
+    def forward(self, noisy: Streams, sigma: Streams, conditions: Conditions) -> Streams:
+        self.calls = getattr(self, "calls", 0) + 1
+        value = conditions.action.abs().amax(dim=(1, 2)) > 0
+        clean = torch.where(value[:, None, None, None, None, None], 2.0, 1.0) * torch.ones_like(noisy.video)
+        return Streams(video=velocity_from_clean(noisy.video, clean, per_frame(sigma.video)))
+
+
+def inputs(batch: int = 2) -> tuple:
+    conditions = Conditions(
+        action=torch.ones(batch, 4, 3),
+        action_valid=torch.ones(batch, 4, 3, dtype=torch.bool),
+        action_frame=(0.5, 1.0, 1.5, 2.0),
+        view_present=torch.ones(batch, 1, dtype=torch.bool),
+    )
+    observed = torch.tensor([[True, False, False]] * batch)
+    return torch.full((batch, *SHAPE), 7.0), observed, conditions, draw_noise(SHAPE, range(batch))
+
+
+@pytest.mark.parametrize("solver", ["euler", "heun"])
+def test_given_frames_stay_and_the_others_reach_the_clean_latents(solver: str):
+    given, observed, conditions, noise = inputs()
+    out = sample(Oracle(), given, observed, conditions, noise, SamplerConfig(num_steps=3, solver=solver))
+    assert torch.equal(out[:, :, 0], given[:, :, 0])
+    assert torch.allclose(out[:, :, 1:], torch.full_like(out[:, :, 1:], 2.0), atol=1e-5)
+
+
+def test_action_guidance_extrapolates_from_zero_actions():
+    given, observed, conditions, noise = inputs()
+    out = sample(Oracle(), given, observed, conditions, noise, SamplerConfig(num_steps=4, action_guidance=1.5))
+    assert torch.allclose(out[:, :, 1:], torch.full_like(out[:, :, 1:], 1.0 + 1.5), atol=1e-4)
+
+
+@pytest.mark.parametrize(("settings", "calls"), [({}, 5), ({"solver": "heun"}, 9), ({"action_guidance": 2.0}, 10)])
+def test_a_step_costs_the_velocities_it_says(settings: dict, calls: int):
+    oracle = Oracle()
+    sample(oracle, *inputs(), SamplerConfig(num_steps=5, **settings))
+    assert oracle.calls == calls
+
+
+def test_a_clip_s_noise_depends_on_its_own_seed_alone():
+    together, alone = draw_noise(SHAPE, [3, 4]), draw_noise(SHAPE, [4])
+    assert torch.equal(together[1], alone[0])
+    assert not torch.equal(together[0], together[1])
+
+
+def test_no_steps_are_refused():
+    with pytest.raises(ValueError, match="at least 1"):
+        SamplerConfig(num_steps=0)

@@ -1,0 +1,109 @@
+"""A bundle comes back as it was saved, or not at all."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from simforcing.models.autoencoder import TinyAutoencoderConfig
+from simforcing.models.bundle import CONFIG, MODEL, Bundle, load_bundle
+from simforcing.models.presets import tiny_world_model
+from simforcing.nn.tensor_file import read_tensors
+from simforcing.types import DataSpec, Normaliser, Resize, layout_named
+
+
+def bundle() -> Bundle:
+    layout = layout_named("tabletop")
+    normaliser = Normaliser(kind="min_max", layout=layout, offset=(0.1,) * 7, scale=(0.5,) * 7)
+    spec = DataSpec(
+        views=("front",),
+        num_frames=9,
+        fps=5.0,
+        num_actions=8,
+        resize=Resize(height=16, width=16),
+        action=normaliser,
+        state=normaliser,
+        robot="arm",
+        fingerprint="abc",
+    )
+    model = tiny_world_model(
+        channels=4, action_dim=7, state_dim=7, width=24, action_width=12, num_layers=1, head_width=12, text_width=8
+    )
+    autoencoder = TinyAutoencoderConfig(channels=4, num_decoder_blocks=0).build()
+    return Bundle(model=model.build(), autoencoder=autoencoder, spec=spec, about={"recipe": "debug", "held_out": ["a"]})
+
+
+def test_a_bundle_comes_back_exactly(tmp_path: Path):
+    saved = bundle()
+    saved.save(tmp_path)
+    loaded = load_bundle(tmp_path)
+    assert loaded.spec == saved.spec
+    assert loaded.model.config == saved.model.config
+    assert loaded.about == saved.about
+    for ours, theirs in ((saved.model, loaded.model), (saved.autoencoder, loaded.autoencoder)):
+        assert all(torch.equal(tensor, theirs.state_dict()[name]) for name, tensor in ours.state_dict().items())
+    assert not loaded.model.training
+
+
+def test_a_run_without_config_is_not_finished(tmp_path: Path):
+    with pytest.raises(ValueError, match="no such run"):
+        load_bundle(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="has not finished training"):
+        load_bundle(tmp_path)
+
+
+def damaged(tmp_path: Path, change) -> None:
+    bundle().save(tmp_path)
+    config = json.loads((tmp_path / CONFIG).read_text())
+    change(config)
+    (tmp_path / CONFIG).write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.pop("spec"), "field 'spec' is missing"),
+        (lambda c: c.update(format=9), "not a bundle of format 1"),
+        (lambda c: c["model"].update(mask="dense"), "model.mask: 'dense' is not one of"),
+        (lambda c: c["model"].update(patch=4), "has shape"),
+        (lambda c: c["model"].update(state_dim=0), "extra state_in.bias; extra state_in.weight"),
+        (lambda c: c["spec"]["action"].update(offset=[0.0]), "offset has 1 numbers, layout tabletop has 7"),
+    ],
+)
+def test_a_damaged_bundle_is_refused_by_field(tmp_path: Path, change, message: str):
+    damaged(tmp_path, change)
+    with pytest.raises(ValueError, match=message.replace(".", r"\.").replace("(", r"\(")):
+        load_bundle(tmp_path)
+
+
+def test_cut_and_foreign_tensor_files_are_refused_by_name(tmp_path: Path):
+    bundle().save(tmp_path)
+    path = tmp_path / MODEL
+    data = path.read_bytes()
+    for broken in (data[: len(data) // 2], b"", b"\x00" * 64):
+        path.write_bytes(broken)
+        with pytest.raises(ValueError, match=r"model\.safetensors: damaged"):
+            load_bundle(tmp_path)
+    path.unlink()
+    with pytest.raises(ValueError, match="no such file"):
+        read_tensors(path)
+
+
+def test_data_that_means_something_else_is_refused(tmp_path: Path):
+    from simforcing.types import EpisodeSet
+
+    spec = bundle().spec
+    other = EpisodeSet(
+        root="elsewhere",
+        kind="x",
+        episodes=(),
+        rejected=(),
+        warnings=(),
+        action_layout=layout_named("droid"),
+        state_layout=layout_named("tabletop"),
+        robot=None,
+        fingerprint="f",
+    )
+    with pytest.raises(ValueError, match="elsewhere: action layout is droid; the model was trained on tabletop"):
+        spec.check(other)

@@ -1,0 +1,74 @@
+"""A small simulated set and a finished debug run, made once; and a set in memory that needs no renderer."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simforcing.data.open import open_dataset
+from simforcing.data.tabletop import write_tabletop
+from simforcing.data.video import ArrayFrames
+from simforcing.recipes import RunOptions, recipe_named
+from simforcing.recipes.execute import execute
+from simforcing.types import Episode, EpisodeSet, View, layout_named
+
+NUM_FRAMES, SIDE = 13, 32
+
+
+@pytest.fixture(scope="session")
+def tabletop_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six episodes and one counterfactual start of the simulated table top."""
+    root = tmp_path_factory.mktemp("tabletop")
+    write_tabletop(
+        root, num_episodes=6, seed=0, num_frames=NUM_FRAMES, size=SIDE, num_counterfactual_starts=2, num_processes=1
+    )
+    return root
+
+
+@pytest.fixture(scope="session")
+def debug_run(tabletop_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of the debug recipe on it."""
+    out = tmp_path_factory.mktemp("run") / "debug"
+    data = open_dataset(tabletop_root / "episodes")
+    execute(recipe_named("debug")(data, RunOptions(held_out=2)), data, out, report=lambda line: None)
+    return out
+
+
+@pytest.fixture(scope="session")
+def square_set() -> EpisodeSet:
+    """A bright square that goes where absolute actions say; arrays in memory, the same on every machine."""
+    layout = layout_named("tabletop")
+    episodes = []
+    for index in range(5):
+        rng = np.random.default_rng(index)
+        corner = np.stack([np.linspace(*rng.uniform(2, 22, 2), NUM_FRAMES) for _ in range(2)], axis=1)
+        frames = np.full((NUM_FRAMES, SIDE, SIDE, 3), 60, np.uint8)
+        for frame, (row, column) in zip(frames, corner.round().astype(int), strict=True):
+            frame[row : row + 8, column : column + 8] = (220, 120, 40)
+        state = np.zeros((NUM_FRAMES, 7), np.float32)
+        state[:, :2] = corner / 100
+        times = np.arange(NUM_FRAMES) / 5
+        episodes.append(
+            Episode(
+                name=f"square {index}",
+                task="move the square",
+                fps=5.0,
+                num_frames=NUM_FRAMES,
+                views=(View(name="front", frames=ArrayFrames(frames)),),
+                action=np.concatenate([state[1:], state[-1:]]),
+                action_time_s=times,
+                state=state,
+                state_time_s=times,
+            )
+        )
+    return EpisodeSet(
+        root="squares",
+        kind="arrays",
+        episodes=tuple(episodes),
+        rejected=(),
+        warnings=(),
+        action_layout=layout,
+        state_layout=layout,
+        robot=None,
+        fingerprint="squares-1",
+    )
