@@ -65,7 +65,8 @@ class RmsNormOnCpu(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, g: Tensor) -> tuple[Tensor, Tensor, None]:
         y, r, weight = ctx.saved_tensors
-        gy = g * y
-        mean = (gy @ weight.to(gy.dtype) / y.shape[-1]).unsqueeze(-1)
-        dx = torch.addcmul(g * weight, y, mean, value=-1).mul_(r)
+        wide, gain = g.to(y.dtype), weight.to(y.dtype)
+        gy = wide * y
+        mean = (gy @ gain / y.shape[-1]).unsqueeze(-1)
+        dx = torch.addcmul(wide * gain, y, mean, value=-1).mul_(r)
         return dx.to(g.dtype), gy.flatten(0, -2).sum(0).to(weight.dtype), None
