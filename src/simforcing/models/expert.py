@@ -8,7 +8,7 @@ The joint attention lives in `mixture`; a block only makes its own q, k, v and r
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Complex, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from simforcing.nn.attention import cross_attend
@@ -71,7 +71,7 @@ class Block(nn.Module):
         return (self.table + at_least_float32(vectors)).unbind(2)
 
     def queries_keys_values(
-        self, x: Float[Tensor, "b n d"], modulation: Modulation, rotors: Complex[Tensor, "n 1 half"]
+        self, x: Float[Tensor, "b n d"], modulation: Modulation, rotors: Float[Tensor, "n 1 half 2"]
     ) -> tuple[Heads, Heads, Heads]:
         """Normed, modulated, projected and rotated; q and k are RMS-normed across all heads."""
         shift, scale = modulation[0], modulation[1]

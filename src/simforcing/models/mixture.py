@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from simforcing.models.expert import Block, Expert, ExpertConfig, Modulation
 from simforcing.nn.attention import BlockMask, attend
-from simforcing.nn.rope import unit_rotors
+from simforcing.nn.rope import rotors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +62,13 @@ class Mixture(nn.Module):
         experts = [self.expert(name) for name in streams]
         tokens = [stream.tokens for stream in streams.values()]
         dtype = torch.promote_types(tokens[0].dtype, torch.float32)
-        rotors = [unit_rotors(stream.angles, dtype) for stream in streams.values()]
+        turns = [rotors(stream.angles, dtype) for stream in streams.values()]
         embedded = [_embed(expert, stream) for expert, stream in zip(experts, streams.values(), strict=True)]
         read = [outputs is None or name in outputs for name in streams]
         layers = list(zip(*(expert.blocks for expert in experts), strict=True))
         for i, layer in enumerate(layers):
             goes_on = read if i == len(layers) - 1 else [True] * len(read)
-            args = (layer, tokens, embedded, rotors, mask, present, goes_on)
+            args = (layer, tokens, embedded, turns, mask, present, goes_on)
             tokens = checkpoint(_layer, *args, use_reentrant=False) if self.recompute else _layer(*args)
         results = zip(streams, tokens, embedded, read, strict=True)
         return {name: (x, e) for name, x, (e, _, _), is_read in results if is_read}
@@ -89,7 +89,7 @@ def _layer(
     blocks: Sequence[Block],
     tokens: list[Tensor],
     embedded: list[tuple[Tensor, Tensor, Tensor]],
-    rotors: list[Tensor],
+    turns: list[Tensor],
     mask: BlockMask,
     present: Tensor | None,
     goes_on: Sequence[bool],
@@ -97,7 +97,7 @@ def _layer(
     """One layer of every expert around one joint attention; a stream that does not go on is left as it came."""
     modulations: list[Modulation] = [b.modulation(m) for b, (_, m, _) in zip(blocks, embedded, strict=True)]
     qkv = [
-        block.queries_keys_values(x, m, r) for block, x, m, r in zip(blocks, tokens, modulations, rotors, strict=True)
+        block.queries_keys_values(x, m, r) for block, x, m, r in zip(blocks, tokens, modulations, turns, strict=True)
     ]
     q, k, v = (parts[0] if len(parts) == 1 else torch.cat(parts, dim=1) for parts in zip(*qkv, strict=True))
     attended = attend(q, k, v, mask, present).split([x.shape[1] for x in tokens], dim=1)

@@ -1,7 +1,7 @@
 """Rotary positions on one or three axes, adjacent channels paired, angles in float64 (method.md section 3)."""
 
 import torch
-from jaxtyping import Complex, Float
+from jaxtyping import Float
 from torch import Tensor
 
 BASE = 10000.0
@@ -33,13 +33,17 @@ def three_axes(
     return torch.cat(parts, dim=-1)
 
 
-def unit_rotors(angles: Float[Tensor, "n half"], dtype: torch.dtype) -> Complex[Tensor, "n 1 half"]:
-    """exp(i angle) for `rotate`, broadcast over heads, of the complex type whose parts have that (real) dtype."""
-    rotors = torch.polar(torch.ones_like(angles), angles)
-    return rotors.to(torch.complex128 if dtype == torch.float64 else torch.complex64)[:, None]
+def rotors(angles: Float[Tensor, "n half"], dtype: torch.dtype) -> Float[Tensor, "n 1 half 2"]:
+    """(cos, sin) of each angle for `rotate`, broadcast over heads."""
+    return torch.stack([angles.cos(), angles.sin()], dim=-1).to(dtype)[:, None]
 
 
-def rotate(x: Float[Tensor, "b n heads e"], rotors: Complex[Tensor, "n 1 half"]) -> Float[Tensor, "b n heads e"]:
-    """Turn each adjacent pair of channels, as one complex number, by its angle; the input's dtype out."""
-    pairs = x.unflatten(-1, (-1, 2)).to(rotors.real.dtype)
-    return torch.view_as_real(torch.view_as_complex(pairs) * rotors).flatten(-2).to(x.dtype)
+def rotate(x: Float[Tensor, "b n heads e"], by: Float[Tensor, "n 1 half 2"]) -> Float[Tensor, "b n heads e"]:
+    """Turn each adjacent pair of channels by its angle; in the rotors' dtype inside, the input's out."""
+    pairs = x.unflatten(-1, (-1, 2)).to(by.dtype)
+    if torch.compiler.is_compiling():  # compilers fuse real arithmetic and have none for complex numbers
+        (even, odd), (cos, sin) = pairs.unbind(-1), by.unbind(-1)
+        turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
+    else:
+        turned = torch.view_as_real(torch.view_as_complex(pairs) * torch.view_as_complex(by))
+    return turned.flatten(-2).to(x.dtype)
