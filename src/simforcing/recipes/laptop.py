@@ -25,7 +25,7 @@ def laptop(data: EpisodeSet, options: RunOptions) -> Run:
         channels = TAEF2_CHANNELS
     else:
         channels = 48
-        plan = AutoencoderPlan(config=TinyAutoencoderConfig(channels=channels), num_steps=300)
+        plan = AutoencoderPlan(config=TinyAutoencoderConfig(channels=channels, num_decoder_blocks=0))
     return Run(
         recipe="laptop",
         spec=ready.spec,

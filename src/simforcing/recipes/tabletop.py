@@ -21,7 +21,7 @@ def tabletop(data: EpisodeSet, options: RunOptions) -> Run:
         spec=ready.spec,
         window_stride=4,
         held_out=ready.held_out,
-        autoencoder=AutoencoderPlan(config=TinyAutoencoderConfig(channels=channels), num_steps=150),
+        autoencoder=AutoencoderPlan(config=TinyAutoencoderConfig(channels=channels, num_decoder_blocks=0)),
         model=tiny_world_model(channels=channels, action_dim=ready.action_dim, state_dim=ready.state_dim),
         objective=FlowMatching(weight="clean", action_dropout=0.0),
         trainer=TrainerConfig(
