@@ -8,15 +8,13 @@ counted, so that other programs disturb little, and the ratios are medians of th
 """
 
 import argparse
-import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
-from time import process_time
 
 import torch
 from diffusers import WanTransformer3DModel
+from machine import cpu_seconds, describe, median_ratio
 from torch import Tensor, nn
 
 from simforcing.models.expert import Block, ExpertConfig
@@ -145,39 +143,15 @@ def steps() -> dict[str, Callable[[], None]]:
     }
 
 
-def measure(work: Sequence[Callable[[], None]], rounds: int) -> list[list[float]]:
-    """CPU seconds of each piece of work in each round, after two rounds of warming up."""
-    spent: list[list[float]] = [[] for _ in work]
-    for i in range(rounds + 2):
-        for times, step in zip(spent, work, strict=True):
-            start = process_time()
-            step()
-            if i >= 2:
-                times.append(process_time() - start)
-    return spent
-
-
-def median_ratio(above: Sequence[float], below: Sequence[float]) -> float:
-    return median(a / b for a, b in zip(above, below, strict=True))
-
-
-def processor() -> str:
-    """The CPU's name and vector instructions, as far as the system tells."""
-    path = Path("/proc/cpuinfo")
-    names = [line.split(":", 1)[1].strip() for line in path.read_text().splitlines() if "model name" in line]
-    return f"{names[0] if names else platform.processor()}, {torch.backends.cpu.get_cpu_capability()}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=60)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    table = steps()
-    spent = dict(zip(table, measure(list(table.values()), args.rounds), strict=True))
+    spent = cpu_seconds(steps(), args.rounds)
     wan, plain, plain_floor, acting, acting_floor = spent.values()
     print(f"OMP_NUM_THREADS=1 python benchmarks/train_step.py --rounds {args.rounds}")
-    print(f"{processor()}; 1 thread; torch {torch.__version__}; medians of {args.rounds} rounds, CPU time")
+    print(f"{describe()}; medians of {args.rounds} rounds, CPU time")
     print(f"{'training step':34s} {'ms':>7s} {'against Wan':>12s} {'over floor':>11s}")
     floors = {"ours, no action stream": plain_floor, "ours, with action stream": acting_floor}
     for name, times in spent.items():
