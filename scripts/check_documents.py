@@ -1,7 +1,8 @@
-"""Documents against the repository: links between them lead somewhere, names of code in them exist.
+"""Documents against the repository: links lead somewhere; names of code, commands, options and make targets exist.
 
 Names are found in the syntax trees of src/, so nothing is imported. A name is anything in backticks that starts with a
 package or module of simforcing and has a dot: `flow.path.interpolate`, `training.objectives.FlowMatching.weight`.
+Commands stand in backticks and in console and sh blocks; the tests run console blocks, sh ones are too long for that.
 """
 
 import ast
@@ -13,6 +14,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "simforcing"
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 NAME = re.compile(r"`(?:simforcing\.)?([a-z_]\w*(?:\.\w+)+)(?:\(\))?`")
+BLOCK = re.compile(r"^```(?:console|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`((?:simforcing|make) [^`\n]*)`")
+COMMAND = re.compile(r"\b(simforcing|make) ([^#;|&\n]*)")
 FILE_ENDINGS = ("py", "md", "toml", "txt", "json", "mp4", "gif", "png", "html", "npz", "parquet")
 
 
@@ -81,13 +85,59 @@ def unknown_names(path: Path) -> list[str]:
     return [f"`{name}` is not in src/simforcing" for name in dict.fromkeys(names) if not exists(name)]
 
 
+def command_options() -> dict[str, set[str]]:
+    """Subcommand -> its options, from the signatures in cli.py."""
+    names = defined_in(ast.parse((SOURCE / "cli.py").read_text()))
+    table = names["COMMANDS"]
+    assert isinstance(table, ast.Assign)
+    assert isinstance(table.value, ast.Dict)
+    options = {}
+    for key, value in zip(table.value.keys, table.value.values, strict=True):
+        assert isinstance(key, ast.Constant)
+        assert isinstance(value, ast.Name)
+        function = names[value.id]
+        assert isinstance(function, ast.FunctionDef)
+        arguments = (*function.args.args, *function.args.kwonlyargs)
+        options[key.value] = {argument.arg.replace("_", "-") for argument in arguments}
+    return options
+
+
+def make_targets() -> set[str]:
+    """Words that `make` knows."""
+    return set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def unknown_commands(path: Path) -> list[str]:
+    """Subcommands, options and make targets that a document names and that do not exist."""
+    text = path.read_text().replace("\\\n", " ")
+    options, targets, faults = command_options(), make_targets(), []
+    for program, rest in COMMAND.findall("\n".join(BLOCK.findall(text) + INLINE.findall(text))):
+        words = [word for word in rest.split() if "=" not in word]
+        if not words or not re.match(r"[a-z]", words[0]):  # RUN, --help, nothing
+            continue
+        if program == "make":
+            faults += [f"make {words[0]}: no such target"] * (words[0] not in targets)
+        else:
+            faults += command_faults(words, options)
+    return faults
+
+
+def command_faults(words: list[str], options: dict[str, set[str]]) -> list[str]:
+    """What one call `simforcing WORDS` asks for that is not there."""
+    name, used = words[0], [word[2:] for word in words[1:] if word.startswith("--") and word != "--help"]
+    if name not in options:
+        return [f"simforcing {name}: no such command"]
+    return [f"simforcing {name}: no option --{option}" for option in used if option not in options[name]]
+
+
 def main() -> int:
     """Print what is wrong; 1 if anything is."""
-    found = [(path, fault) for path in documents() for fault in broken_links(path) + unknown_names(path)]
+    checks = (broken_links, unknown_names, unknown_commands)
+    found = [(path, fault) for path in documents() for check in checks for fault in check(path)]
     for path, fault in found:
         print(f"docs: {path.relative_to(ROOT)}: {fault}")
     if not found:
-        print(f"docs: all links and names in {len(documents())} documents exist")
+        print(f"docs: all links, names and commands in {len(documents())} documents exist")
     return 1 if found else 0
 
 

@@ -1,13 +1,16 @@
 """The documents do what they say: every command of a ```console block runs, in order, in one folder per document.
 
-A command that cannot run here (hours, an accelerator, the reader's data) stands in a ```sh block, after the reason.
+A command that cannot run here (hours, an accelerator, the reader's data) stands in a ```sh block, after the reason;
+scripts/check_documents.py looks its options up.
 """
 
+import importlib.util
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -15,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # These run this test themselves, or are run by CI in miniature.
 LEFT_OUT = re.compile(r"^(make (demo|test)\b|git clone\b|cd simforcing\b)")
+LAUNCHER = f'#!/bin/sh\nexec "{sys.executable}" -m simforcing "$@"\n'
 
 
 def commands(text: str) -> list[str]:
@@ -32,13 +36,29 @@ def documents() -> list[Path]:
     return sorted(path for path in paths if commands(path.read_text()))
 
 
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """PATH with this interpreter, and with a `simforcing` of it where the package is not installed."""
+    folder = tmp_path_factory.mktemp("bin")
+    if not (Path(sys.executable).parent / "simforcing").exists():
+        (folder / "simforcing").write_text(LAUNCHER)
+        (folder / "simforcing").chmod(0o755)
+    return os.pathsep.join([str(Path(sys.executable).parent), str(folder), os.environ["PATH"]])
+
+
+@pytest.fixture
+def check_documents() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("check_documents", ROOT / "scripts" / "check_documents.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_command_of_the_document_runs(document: Path, tmp_path: Path):
-    environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "OMP_NUM_THREADS": "1",
-        "COLUMNS": "120",
-    }
+def test_every_command_of_the_document_runs(document: Path, programs: str, tmp_path: Path):
+    environment = os.environ | {"PATH": programs, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
     for command in commands(document.read_text()):
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True
@@ -51,6 +71,21 @@ def test_commands_are_found_and_continued_lines_joined():
     assert commands(text) == ["simforcing a      --b"]
 
 
-def test_links_and_names_of_code_in_the_documents_exist():
-    check = subprocess.run([sys.executable, ROOT / "scripts" / "check_documents.py"], capture_output=True, text=True)
-    assert check.returncode == 0, check.stdout + check.stderr
+def test_links_names_and_commands_in_the_documents_exist(check_documents: ModuleType, capsys: pytest.CaptureFixture):
+    assert check_documents.main() == 0, capsys.readouterr().out
+
+
+def test_commands_options_and_targets_that_do_not_exist_are_found(check_documents: ModuleType, tmp_path: Path):
+    document = tmp_path / "document.md"
+    document.write_text(
+        "`make demo DATA=path`, `make coffee`, `simforcing doctor RUN`, `simforcing RUN` and `simforcing --help`\n"
+        "```sh\nA=b simforcing train data --recipe debug --fast | tail\n"
+        "torchrun -m simforcing evaluate run \\\n    --data d --wings 2  # --not-seen\n```\n"
+        "```console\n$ cd simforcing && make test\n$ simforcing fly\n```\n```text\nsimforcing swim\n```\n"
+    )
+    assert sorted(check_documents.unknown_commands(document)) == [
+        "make coffee: no such target",
+        "simforcing evaluate: no option --wings",
+        "simforcing fly: no such command",
+        "simforcing train: no option --fast",
+    ]
