@@ -86,7 +86,7 @@ def unknown_names(path: Path) -> list[str]:
 
 
 def command_options() -> dict[str, set[str]]:
-    """Subcommand -> its options, from the signatures in cli.py."""
+    """Subcommand -> its options, from the signatures in cli.py; a parameter that is a record stands for its fields."""
     names = defined_in(ast.parse((SOURCE / "cli.py").read_text()))
     table = names["COMMANDS"]
     assert isinstance(table, ast.Assign)
@@ -98,8 +98,22 @@ def command_options() -> dict[str, set[str]]:
         function = names[value.id]
         assert isinstance(function, ast.FunctionDef)
         arguments = (*function.args.args, *function.args.kwonlyargs)
-        options[key.value] = {argument.arg.replace("_", "-") for argument in arguments}
+        found = {name for argument in arguments for name in fields_of(argument, names) or {argument.arg}}
+        options[key.value] = {name.replace("_", "-") for name in found}
     return options
+
+
+def fields_of(argument: ast.arg, names: dict[str, ast.AST]) -> set[str]:
+    """Fields of the record (or alias of one) that annotates a parameter; empty for any other parameter."""
+    todo, fields = [argument.annotation], set()
+    while todo:
+        for node in ast.walk(todo.pop() or ast.Constant(None)):
+            known = names.get(node.id) if isinstance(node, ast.Name) else None
+            if isinstance(known, ast.ClassDef):
+                fields |= {item.target.id for item in known.body if isinstance(item, ast.AnnAssign)}
+            elif isinstance(known, ast.Assign):
+                todo.append(known.value)
+    return fields
 
 
 def make_targets() -> set[str]:

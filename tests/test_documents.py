@@ -80,7 +80,7 @@ def test_commands_options_and_targets_that_do_not_exist_are_found(check_document
     document.write_text(
         "`make demo DATA=path`, `make coffee`, `simforcing doctor RUN`, `simforcing RUN` and `simforcing --help`\n"
         "```sh\nA=b simforcing train data --recipe debug --fast | tail\n"
-        "torchrun -m simforcing evaluate run \\\n    --data d --wings 2  # --not-seen\n```\n"
+        "torchrun -m simforcing evaluate run \\\n    --device cpu --wings 2  # --not-seen\n```\n"
         "```console\n$ cd simforcing && make test\n$ simforcing fly\n```\n```text\nsimforcing swim\n```\n"
     )
     assert sorted(check_documents.unknown_commands(document)) == [
