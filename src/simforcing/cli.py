@@ -3,11 +3,34 @@
 import os
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-Dtype = Literal["float32", "bfloat16"]
+import tyro
+
 _BEGUN_S = time.monotonic()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Common:
+    """Options that every long command shares.
+
+    Args:
+        device: auto, cpu, cuda, cuda:1 or mps.
+        dtype: bfloat16 computes under autocast where the device has it.
+        seed: decides everything random.
+        overwrite: replace what an earlier command left in the same place.
+    """
+
+    device: str = "cpu"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    seed: int = 0
+    overwrite: bool = False
+
+
+How = Annotated[Common, tyro.conf.arg(name="")]
+DEFAULT = Common()
 
 
 def say(line: str) -> None:
@@ -93,10 +116,8 @@ def train(
     batch_size: int | None = None,
     autoencoder: Literal["tiny", "taef2"] = "tiny",
     taef2: str | None = None,
-    device: str = "cpu",
-    dtype: Dtype = "float32",
-    seed: int = 0,
-    overwrite: bool = False,
+    tensorboard: bool = False,
+    how: How = DEFAULT,
 ) -> None:
     """Train a world model; the same command continues a run that was stopped.
 
@@ -113,10 +134,7 @@ def train(
         batch_size: clips per step; default the recipe's.
         autoencoder: tiny (fitted in the run) or taef2.
         taef2: folder or hub id of the TAEF2 weights.
-        device: cpu, cuda, cuda:1, mps.
-        dtype: bfloat16 computes under autocast where the device has it.
-        seed: decides everything random.
-        overwrite: delete an existing run in `out` first.
+        tensorboard: write TensorBoard files beside log.jsonl.
     """
     from simforcing.recipes.run import RunOptions
     from simforcing.recipes.train import train_on
@@ -131,11 +149,12 @@ def train(
         batch_size=batch_size,
         autoencoder=autoencoder,
         taef2_path=taef2,
-        seed=seed,
-        device=device,
-        dtype=dtype,
+        tensorboard=tensorboard,
+        seed=how.seed,
+        device=how.device,
+        dtype=how.dtype,
     )
-    train_on(data, out, recipe=recipe, options=options, overwrite=overwrite, command=command_line(), report=say)
+    train_on(data, out, recipe=recipe, options=options, overwrite=how.overwrite, command=command_line(), report=say)
 
 
 def generate(
@@ -146,9 +165,7 @@ def generate(
     max_clips: int | None = None,
     steps: int | None = None,
     out: Path | None = None,
-    device: str = "cpu",
-    seed: int = 0,
-    overwrite: bool = False,
+    how: How = DEFAULT,
 ) -> None:
     """Predict clips and write them as mp4, alone and beside the real video.
 
@@ -159,9 +176,6 @@ def generate(
         max_clips: at most so many.
         steps: sampling steps; default the recipe's.
         out: folder; default RUN/generated.
-        device: cpu, cuda, cuda:1, mps.
-        seed: clip i uses seed + i.
-        overwrite: predict again what is already there.
     """
     from simforcing.recipes.generate import generate_clips
 
@@ -172,9 +186,10 @@ def generate(
         episodes=episode,
         max_clips=max_clips,
         num_steps=steps,
-        seed=seed,
-        device=device,
-        overwrite=overwrite,
+        seed=how.seed,
+        device=how.device,
+        dtype=how.dtype,
+        overwrite=how.overwrite,
         report=say,
     )
 
@@ -187,8 +202,7 @@ def evaluate(
     protocol: str | None = None,
     steps: int | None = None,
     out: Path | None = None,
-    device: str = "cpu",
-    seed: int = 0,
+    how: How = DEFAULT,
 ) -> None:
     """Score held-out episodes beside the copy row and the autoencoder's ceiling; write report.html and results.json.
 
@@ -199,8 +213,6 @@ def evaluate(
         protocol: evaluation protocol; default the one that fits.
         steps: sampling steps; default the recipe's.
         out: folder; default RUN/evaluation.
-        device: cpu, cuda, cuda:1, mps.
-        seed: of noise and bootstrap.
     """
     from simforcing.recipes.evaluate import evaluate_run, summary
 
@@ -211,8 +223,10 @@ def evaluate(
         counterfactuals=counterfactuals,
         protocol=protocol,
         num_steps=steps,
-        seed=seed,
-        device=device,
+        seed=how.seed,
+        device=how.device,
+        dtype=how.dtype,
+        overwrite=how.overwrite,
         command=command_line(),
         report=say,
     )
@@ -220,28 +234,26 @@ def evaluate(
     print(f"report: {evaluated.report}")
 
 
-def demo(out: Path = Path("runs/demo"), data: str | None = None, smoke: bool = False, seed: int = 0) -> None:
+def demo(out: Path = Path("runs/demo"), data: str | None = None, smoke: bool = False, how: How = DEFAULT) -> None:
     """Simulate, train, predict and report, in one go; parts that are already there are kept.
 
     Args:
         out: folder for data, run and report.
         data: your own data set instead of the simulated table top.
         smoke: the same path at a size that takes seconds.
-        seed: decides everything random.
     """
     from simforcing.recipes.demo import demo as run
 
-    run(out / "smoke" if smoke else out, data=data, smoke=smoke, seed=seed, report=say)
+    folder = out / "smoke" if smoke else out
+    run(folder, data=data, smoke=smoke, overwrite=how.overwrite, seed=how.seed, device=how.device, report=say)
 
 
-def doctor(run: Path | None = None, /, data: str | None = None, device: str = "cpu", seed: int = 0) -> None:
+def doctor(run: Path | None = None, /, data: str | None = None, how: How = DEFAULT) -> None:
     """Check this machine, or that a run loads, fits its data and obeys its actions. Exit code 1 where a check fails.
 
     Args:
         run: folder of a finished run; none checks the machine.
         data: data set; default the run's own.
-        device: cpu, cuda, cuda:1, mps.
-        seed: of the noise.
     """
     from simforcing.evaluation.checks import all_passed
 
@@ -252,7 +264,7 @@ def doctor(run: Path | None = None, /, data: str | None = None, device: str = "c
     else:
         from simforcing.recipes.doctor import run_checks
 
-        checks = run_checks(run, data=data, seed=seed, device=device)
+        checks = run_checks(run, data=data, seed=how.seed, device=how.device)
     for check in checks:
         print(check)
     if not all_passed(checks):
@@ -277,8 +289,6 @@ def command_line() -> str:
 
 def main() -> None:
     """Entry point. Exit code 1: failed; 2: the input cannot be used; 130: interrupted."""
-    import tyro
-
     try:
         tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="simforcing", description=__doc__)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Normalisers: the formulas of method.md section 4, clamping, constants, and the layout they are bound to."""
+"""Normalisers: the formulas of (docs/paper-to-code.md), clamping, constants, and the layout they are bound to."""
 
 import numpy as np
 import pytest

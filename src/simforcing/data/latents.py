@@ -1,4 +1,4 @@
-"""Clips to network inputs: decoded windows, encoded once, held as latents (method.md section 3, last paragraph)."""
+"""Clips to network inputs: decoded windows, encoded once, held as latents (docs/paper-to-code.md)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields

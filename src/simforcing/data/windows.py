@@ -1,4 +1,4 @@
-"""Windows of episodes: which starts fit, and clips decoded, resized and cut in time (method.md section 4).
+"""Windows of episodes: which starts fit, and clips decoded, resized and cut in time (docs/paper-to-code.md).
 
 A window decodes only its own frames. Actions are chosen by time, so the control rate need not be the video's.
 """

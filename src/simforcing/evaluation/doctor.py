@@ -4,16 +4,17 @@ The environment's own checks are in `environment`; what is loaded, printed and e
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float
 
 from simforcing.evaluation.checks import Check
-from simforcing.evaluation.following import with_actions_of
 from simforcing.evaluation.intervals import bootstrap_ratio
 from simforcing.evaluation.scoring import Predict
 from simforcing.types import Clip, Layout, Normaliser
 from simforcing.types.normalisers import CLAMP
+from simforcing.types.spec import FPS_TOLERANCE
 
 # An action-blind model has ratio 1. At 1.25 the actions explain 1 - 1/1.25 = 20 % of the squared distance between two
 # predictions: less than that is lost beside the noise of sampling, whatever its statistical significance.
@@ -26,14 +27,20 @@ OUTSIDE_LIMITS = {"min_max": 0.25, "quantile": 0.30, "mean_std": 0.60}
 OUTSIDE_MARGIN = 0.05
 MAX_CLAMPED = 0.001
 MIN_SPREAD = 0.02  # a part that uses less than this of [-1, 1] was stored in other units (seen elsewhere: 55 times)
-FPS_TOLERANCE = 0.01
 
 
-def rotated_actions(clips: Sequence[Clip]) -> list[Clip]:
-    """Each clip under the next clip's actions, for `obedience_check` alone: does the video change, wherever to?"""
-    if len(clips) < 2:
-        raise ValueError(f"other actions come from other clips: two or more are needed, found {len(clips)}")
-    return [with_actions_of(clip, clips[(i + 1) % len(clips)]) for i, clip in enumerate(clips)]
+def mirrored_actions(clips: Sequence[Clip], layout: Layout) -> list[Clip]:
+    """The opposite motion from the same pose: increments change sign, absolute targets are reflected about the first.
+
+    Grippers keep their commands. The result need not be reachable: the question is whether the video changes.
+    """
+    sign, anchored = np.ones(layout.dim, np.float32), np.zeros(layout.dim, np.float32)
+    for name, columns in layout.slices.items():
+        part = layout.part(name)
+        if part.kind != "gripper":
+            sign[columns] = -1.0
+            anchored[columns] = 2.0 if part.mode == "absolute" else 0.0
+    return [replace(clip, action=sign * clip.action + anchored * clip.action[:1]) for clip in clips]
 
 
 def obedience_check(
@@ -41,20 +48,21 @@ def obedience_check(
     others: Sequence[Clip],
     predict: Predict,
     *,
+    clusters: Sequence[str] | None = None,
     seed: int = 0,
     batch_size: int = 8,
-    threshold: float = MIN_OBEDIENCE_RATIO,
 ) -> Check:
     """Other actions give other video: squared distance under other actions over that of new noise alone.
 
         ratio = sum over clips of |video(a, s1) - video(b, s3)|^2 and |video(a, s2) - video(b, s3)|^2, halved
                 / sum over clips of |video(a, s1) - video(a, s2)|^2
 
-    An action-blind model has ratio 1 in expectation. Passes if the 95 % interval (over episodes) lies above the
-    threshold. The given frame is not counted.
+    An action-blind model has ratio 1 in expectation. Passes if the 95 % interval (over clusters) lies above
+    MIN_OBEDIENCE_RATIO. The given frame is not counted.
 
     Args:
-        others: the same clips under other actions (true counterfactuals, or `rotated_actions`).
+        others: the same clips under other actions from the same pose (true counterfactuals, or `mirrored_actions`).
+        clusters: what the bootstrap resamples, one name per clip; default its episode. Branches of one start are one.
     """
     same, other = [], []
     for start in range(0, len(clips), batch_size):
@@ -67,14 +75,14 @@ def obedience_check(
             same.append(_distance(a, b))
             other.append((_distance(a, c) + _distance(b, c)) / 2)
     floor, reached = np.array(same) + ROUNDING_DISTANCE, np.array(other) + ROUNDING_DISTANCE
-    ratio = bootstrap_ratio(reached, floor, [clip.episode for clip in clips], seed=seed)
-    passed = bool(np.isfinite(ratio.low) and ratio.low > threshold)
+    ratio = bootstrap_ratio(reached, floor, clusters or [clip.episode for clip in clips], seed=seed)
+    passed = bool(np.isfinite(ratio.low) and ratio.low > MIN_OBEDIENCE_RATIO)
     detail = (
         f"other actions move the video {ratio.mean:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] times as far as other noise"
-        f" ({ratio.num_clusters} episodes; an action-blind model has 1, needed: interval above {threshold:g})"
+        f" ({ratio.num_clusters} starts; an action-blind model has 1, needed: interval above {MIN_OBEDIENCE_RATIO:g})"
     )
     if not np.isfinite(ratio.low):
-        detail = f"needs clips of two episodes or more for an interval, found {ratio.num_clusters}"
+        detail = f"needs clips of two starts or more for an interval, found {ratio.num_clusters}"
     return Check(name="obedience", passed=passed, value=ratio.mean, detail=detail)
 
 

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from simforcing.evaluation.checks import Check
+from simforcing.sim import GL_INSTALL_LINE
 
 Codec = Literal["h264", "av1"]
 MAX_CODEC_ERROR_LEVELS = 10.0
@@ -102,7 +103,7 @@ def gl_check(timeout_s: float = RENDER_TIMEOUT_S) -> Check:
     if sys.platform == "linux":
         environment.setdefault("MUJOCO_GL", "egl")
     command = [sys.executable, "-c", RENDER_PROGRAM]
-    install = "on Debian and Ubuntu: apt-get install libegl1 libgl1"
+    install = f"on Debian and Ubuntu: {GL_INSTALL_LINE}"
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Guidance: combinations of two velocities (method.md section 6)."""
+"""Guidance: combinations of two velocities (docs/paper-to-code.md)."""
 
 from jaxtyping import Float
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Latent motion: differences of adjacent latent frames (method.md section 1)."""
+"""Latent motion: differences of adjacent latent frames (docs/paper-to-code.md)."""
 
 from jaxtyping import Float
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""The straight path between clean and noise, and its exact inversions (method.md section 1)."""
+"""The straight path between clean and noise, and its exact inversions (docs/paper-to-code.md)."""
 
 import torch
 from jaxtyping import Bool, Float, Shaped

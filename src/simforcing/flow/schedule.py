@@ -1,4 +1,4 @@
-"""The shifted noise law, the schedule of the sampler and the loss weight W(sigma) (method.md sections 4 and 6)."""
+"""The shifted noise law, the schedule of the sampler and the loss weight W(sigma) (docs/paper-to-code.md)."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Solvers of dz/dsigma = velocity(z, sigma) along a falling schedule (method.md section 6).
+"""Solvers of dz/dsigma = velocity(z, sigma) along a falling schedule (docs/paper-to-code.md).
 
 A solver is a function (velocity, z, sigmas, keep_given) -> z. `keep_given` puts the given latent frames back after
 every step; it is the identity where nothing is given.

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,15 +18,24 @@ from simforcing.data.latents import (
 from simforcing.generation.sampler import SamplerConfig, draw_noise, sample
 from simforcing.models.bundle import Bundle
 from simforcing.nn.batch import map_tensors
+from simforcing.nn.device import find_device
 from simforcing.types import Clip
 
 
 class Predictor:
     """A bundle with a sampler, as the callables that an evaluation needs."""
 
-    def __init__(self, bundle: Bundle, sampler: SamplerConfig, *, view: int = 0, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        sampler: SamplerConfig,
+        *,
+        view: int = 0,
+        device: str = "cpu",
+        dtype: Literal["float32", "bfloat16"] = "float32",
+    ) -> None:
         self.bundle, self.sampler, self.view = bundle, sampler, view
-        self.device = torch.device(device)
+        self.device, self.dtype = find_device(device), dtype
         bundle.model.to(self.device)
 
     def predict(self, clips: Sequence[Clip], seeds: Sequence[int]) -> list[UInt8[np.ndarray, "f h w 3"]]:
@@ -50,7 +60,9 @@ class Predictor:
         moved = map_tensors(conditions, lambda tensor: tensor.to(self.device))
         noise = draw_noise(shape, seeds).to(self.device)
         observed = first_frame_observed(given).to(self.device)
-        return sample(self.bundle.model, given.to(self.device), observed, moved, noise, self.sampler).cpu()
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == "bfloat16"):
+            latents = sample(self.bundle.model, given.to(self.device), observed, moved, noise, self.sampler)
+        return latents.float().cpu()
 
     def reconstruct(self, clips: Sequence[Clip]) -> list[UInt8[np.ndarray, "f h w 3"]]:
         """The clips' own frames through the autoencoder: what no prediction can exceed by much."""

@@ -1,4 +1,4 @@
-"""Sampling: latents of a whole clip from its given frames and conditions (method.md section 6)."""
+"""Sampling: latents of a whole clip from its given frames and conditions (docs/paper-to-code.md)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""One expert: a stack of adaptive-norm transformer blocks for one stream of tokens (method.md section 3).
+"""One expert: a stack of adaptive-norm transformer blocks for one stream of tokens (docs/paper-to-code.md).
 
     x += g1 * O(attn(LN(x) * (1 + c1) + s1));  x += cross(LN_affine(x), text);  x += g2 * MLP(LN(x) * (1 + c2) + s2)
 

@@ -1,4 +1,4 @@
-"""Mixture of transformers: a list of experts through one masked attention per layer (method.md section 3).
+"""Mixture of transformers: a list of experts through one masked attention per layer (docs/paper-to-code.md).
 
 It knows tokens, positions and masks; not pixels, actions or what is being denoised.
 """

@@ -46,7 +46,7 @@ def tiny_world_model(
 
 
 def wan_5b_world_model(*, action_dim: int = 7, state_dim: int = 7) -> WorldModelConfig:
-    """The published network: Wan2.2-TI2V-5B with a 1.02 G action expert (method.md section 3)."""
+    """The published network: Wan2.2-TI2V-5B with a 1.02 G action expert (docs/paper-to-code.md)."""
     shared = {"num_layers": 30, "num_heads": 24, "head_width": 128, "text_width": 4096}
     return WorldModelConfig(
         video=ExpertConfig(width=3072, mlp_width=14336, **shared),

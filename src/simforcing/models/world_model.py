@@ -1,4 +1,4 @@
-"""The action-conditioned world model: patches, actions, text and state in, velocities out (method.md section 3).
+"""The action-conditioned world model: patches, actions, text and state in, velocities out (docs/paper-to-code.md).
 
 Experts, mask, sigma policy and what is denoised are independent: the first expert reads video, an optional second one
 actions; the mask is named; noise levels come with the call; `denoises` says which streams have a head.

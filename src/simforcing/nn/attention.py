@@ -168,5 +168,5 @@ def _take(x: Tensor, spans: tuple[Span, ...]) -> Tensor:
 def cross_attend(
     q: Float[Tensor, "b n heads e"], k: Float[Tensor, "b l heads e"], v: Float[Tensor, "b l heads e"]
 ) -> Float[Tensor, "b n heads*e"]:
-    """Attention of tokens to text, unmasked: zeroed padding rows take part (method.md section 3)."""
+    """Attention of tokens to text, unmasked: zeroed padding rows take part (docs/paper-to-code.md)."""
     return _attention(q, k, v)

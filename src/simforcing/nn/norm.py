@@ -1,4 +1,4 @@
-"""Normalisation and adaptive modulation of tokens (method.md section 3)."""
+"""Normalisation and adaptive modulation of tokens (docs/paper-to-code.md)."""
 
 import torch
 from jaxtyping import Float

@@ -1,4 +1,4 @@
-"""Rotary positions on one or three axes, adjacent channels paired, angles in float64 (method.md section 3)."""
+"""Rotary positions on one or three axes, adjacent channels paired, angles in float64 (docs/paper-to-code.md)."""
 
 import torch
 from jaxtyping import Float

@@ -42,6 +42,7 @@ def debug(data: EpisodeSet, options: RunOptions) -> Run:
             seed=options.seed,
             device=options.device,
             dtype=options.dtype,
+            tensorboard=options.tensorboard,
         ),
         sampler=SamplerConfig(num_steps=4),
     )

@@ -10,6 +10,7 @@ from simforcing.data.validate import describe
 from simforcing.data.verify import verify_videos
 from simforcing.evaluation.pictures import animation
 from simforcing.recipes import recipe_named
+from simforcing.recipes.estimate import training_cost
 from simforcing.recipes.evaluate import Evaluated, evaluate_run, summary
 from simforcing.recipes.execute import execute
 from simforcing.recipes.run import RunOptions
@@ -34,13 +35,21 @@ SMOKE = DemoSize(recipe="debug", num_episodes=6, num_counterfactual_starts=1, nu
 
 
 def demo(
-    out: Path, *, data: str | None = None, smoke: bool = False, seed: int = 0, report: Report = print
+    out: Path,
+    *,
+    data: str | None = None,
+    smoke: bool = False,
+    overwrite: bool = False,
+    seed: int = 0,
+    device: str = "cpu",
+    report: Report = print,
 ) -> Evaluated:
     """Make everything that is not there yet under `out`, evaluate, and say where the report is.
 
     Args:
         data: a data set of your own instead of the table top.
         smoke: the same path at a size that takes seconds.
+        overwrite: train again where a run is there already.
     """
     size = SMOKE if smoke else FULL
     if data is None:
@@ -54,10 +63,11 @@ def demo(
     first_view = opened.episodes[0].views[0].name
     opened = verify_videos(opened, (first_view,))
     held_out = size.held_out if recipe == size.recipe else None
-    options = RunOptions(seed=seed, held_out=held_out, num_steps=size.num_steps)
+    options = RunOptions(seed=seed, device=device, held_out=held_out, num_steps=size.num_steps)
     run = recipe_named(recipe)(opened, options)
-    execute(run, opened, out / "run", report=report, command="simforcing demo")
-    evaluated = evaluate_run(out / "run", command="simforcing demo", report=report)
+    report(training_cost(run, opened))
+    execute(run, opened, out / "run", report=report, command="simforcing demo", overwrite=overwrite)
+    evaluated = evaluate_run(out / "run", device=device, overwrite=True, command="simforcing demo", report=report)
     examples = evaluated.result.examples[:3]
     animation([(e.truth, e.predicted) for e in examples], run.spec.fps, out / "demo.gif")
     for line in summary(evaluated):

@@ -1,8 +1,10 @@
 """Scores a finished run on its held-out episodes and writes the report."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from simforcing.data.clips import Clips
 from simforcing.data.counterfactuals import counterfactual_groups
@@ -16,6 +18,7 @@ from simforcing.evaluation.following import (
     cost_of_swapped_actions,
     not_applicable,
 )
+from simforcing.evaluation.intervals import Interval
 from simforcing.evaluation.pictures import contact_sheet
 from simforcing.evaluation.protocols import METRICS, PROTOCOLS, Protocol, protocol_named
 from simforcing.evaluation.record import write_record
@@ -24,6 +27,7 @@ from simforcing.evaluation.scoring import EvaluationResult, EvaluationSettings, 
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.sampler import SamplerConfig
 from simforcing.models.bundle import Bundle, load_bundle
+from simforcing.recipes.estimate import prediction_cost
 from simforcing.types import Clip, DataSpec, Episode, EpisodeSet, from_json, to_json
 
 Report = Callable[[str], None]
@@ -50,6 +54,8 @@ def evaluate_run(
     num_steps: int | None = None,
     seed: int = 0,
     device: str = "cpu",
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    overwrite: bool = False,
     command: str = "",
     report: Report = print,
 ) -> Evaluated:
@@ -66,6 +72,9 @@ def evaluate_run(
     Raises:
         ValueError: a run or data set that cannot be used, in one line.
     """
+    folder = Path(out) if out else Path(run_dir) / "evaluation"
+    if (folder / RESULTS).exists() and not overwrite:
+        raise ValueError(f"{folder} holds an evaluation already; choose another --out, or --overwrite")
     bundle = load_bundle(run_dir)
     settings = EvaluationSettings(seed=seed)
     sampler = stored_sampler(bundle, num_steps)
@@ -76,7 +85,9 @@ def evaluate_run(
     report(
         f"{len(clips)} held-out clips of {len(held)} episodes, protocol {rules.name}, {sampler.num_steps} steps each"
     )
-    predictor = Predictor(bundle, sampler, view=settings.view, device=device)
+    predictor = Predictor(bundle, sampler, view=settings.view, device=device, dtype=dtype)
+    if len(clips):
+        report(prediction_cost(predictor, clips[0], len(clips), batch_size=settings.batch_size, with_videos=False))
     result = evaluate(
         clips,
         predictor.predict,
@@ -94,7 +105,6 @@ def evaluate_run(
         if groups
         else not_applicable("the data has no true videos of other actions from the same start")
     )
-    folder = Path(out) if out else Path(run_dir) / "evaluation"
     folder.mkdir(parents=True, exist_ok=True)
     write_record(folder / RESULTS, result, following)
     title = f"{bundle.about.get('recipe', 'world model')} on {Path(opened.root).name}"
@@ -181,16 +191,26 @@ def summary(evaluated: Evaluated) -> Sequence[str]:
     result = evaluated.result
     lines = [f"{'':26}{'PSNR dB':>22}{'moving PSNR dB':>22}{'SSIM':>24}"]
     for name, row in result.rows.items():
-        intervals = [(result.interval(name, metric), 3 if metric == "ssim" else 2) for metric in METRICS]
-        cells = [f"{i.mean:.{digits}f} [{i.low:.{digits}f}, {i.high:.{digits}f}]" for i, digits in intervals]
+        cells = [in_words(result.interval(name, metric), "ssim" if metric == "ssim" else "dB") for metric in METRICS]
         lines.append(f"{row.label:26}{cells[0]:>22}{cells[1]:>22}{cells[2]:>24}")
     for metric, label in (("psnr", "whole frame"), ("moving_psnr", "moving region")):
         gain = result.difference("model", "copy", metric)
-        lines.append(f"model - copy, {label}: {gain.mean:+.2f} dB [{gain.low:+.2f}, {gain.high:+.2f}]")
+        lines.append(f"model - copy, {label}: {in_words(gain, 'gain')}")
     if evaluated.following.reason:
         lines.append(f"cost of swapped actions: n/a ({evaluated.following.reason})")
     else:
         for moving, label in ((False, "whole frame"), (True, "moving region")):
             cost = evaluated.following.cost(moving=moving)
-            lines.append(f"cost of swapped actions, {label}: {cost.mean:+.2f} dB [{cost.low:+.2f}, {cost.high:+.2f}]")
+            lines.append(f"cost of swapped actions, {label}: {in_words(cost, 'gain')}")
     return lines
+
+
+def in_words(interval: Interval, kind: Literal["dB", "ssim", "gain"]) -> str:
+    """Mean and interval; without an interval where one episode cannot give one."""
+    number = {"dB": "{:.2f}", "ssim": "{:.3f}", "gain": "{:+.2f}"}[kind]
+    unit = " dB" if kind == "gain" else ""
+    if not math.isfinite(interval.mean):
+        return "n/a"
+    if not math.isfinite(interval.low):
+        return f"{number.format(interval.mean)}{unit} (one episode)"
+    return f"{number.format(interval.mean)}{unit} [{number.format(interval.low)}, {number.format(interval.high)}]"

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from simforcing.data.clips import Clips
 from simforcing.data.video import write_video
 from simforcing.evaluation.pictures import side_by_side
 from simforcing.generation.rollout import Predictor
 from simforcing.models.bundle import load_bundle
+from simforcing.recipes.estimate import prediction_cost
 from simforcing.recipes.evaluate import held_out_episodes, open_for, stored_sampler
 from simforcing.types import Episode
 
@@ -25,6 +27,7 @@ def generate_clips(
     num_steps: int | None = None,
     seed: int = 0,
     device: str = "cpu",
+    dtype: Literal["float32", "bfloat16"] = "float32",
     overwrite: bool = False,
     report: Report = print,
 ) -> list[Path]:
@@ -49,10 +52,12 @@ def generate_clips(
     if len(clips) == 0:
         raise ValueError(f"{opened.root}: no chosen episode has the {bundle.spec.num_frames} frames of a window")
     count = min(len(clips), max_clips or len(clips))
-    predictor = Predictor(bundle, stored_sampler(bundle, num_steps), device=device)
+    predictor = Predictor(bundle, stored_sampler(bundle, num_steps), device=device, dtype=dtype)
     paths = [out / f"{episode.name.replace('/', '_')}-{start:05d}.mp4" for episode, start in clips.keys[:count]]
     todo = [i for i in range(count) if overwrite or not (paths[i].exists() and compared_path(paths[i]).exists())]
     report(f"{count} clips, {count - len(todo)} already there, to {out}")
+    if todo:
+        report(prediction_cost(predictor, clips[todo[0]], len(todo), batch_size=BATCH, with_videos=True))
     for at in range(0, len(todo), BATCH):
         indices = todo[at : at + BATCH]
         batch = [clips[i] for i in indices]

@@ -44,6 +44,7 @@ def laptop(data: EpisodeSet, options: RunOptions) -> Run:
             seed=options.seed,
             device=options.device,
             dtype=options.dtype,
+            tensorboard=options.tensorboard,
         ),
         sampler=SamplerConfig(num_steps=10),
     )

@@ -42,6 +42,7 @@ class RunOptions:
     seed: int = 0
     device: str = "cpu"
     dtype: Literal["float32", "bfloat16"] = "float32"
+    tensorboard: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

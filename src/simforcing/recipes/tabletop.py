@@ -34,6 +34,7 @@ def tabletop(data: EpisodeSet, options: RunOptions) -> Run:
             seed=options.seed,
             device=options.device,
             dtype=options.dtype,
+            tensorboard=options.tensorboard,
         ),
         sampler=SamplerConfig(num_steps=10),
     )

@@ -13,7 +13,7 @@ import mujoco
 import numpy as np
 from jaxtyping import UInt8
 
-GL_INSTALL_LINE = "sudo apt-get install -y libegl1 libgl1 libgles2 libgl1-mesa-dri"
+from simforcing.sim import GL_INSTALL_LINE
 
 
 class Renderer:

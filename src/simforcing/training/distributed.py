@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from simforcing.nn.device import find_device
+
 BUCKET_NUMBERS = 16 * 1024 * 1024  # 64 MiB of float32 are copied at a time
 TIMEOUT = timedelta(hours=2)  # rank 0 validates and writes while the others wait
 
@@ -96,20 +98,6 @@ def join_world(device: str) -> Iterator[World]:
     finally:
         if owns_group:
             dist.destroy_process_group()
-
-
-def find_device(name: str, local_rank: int | None = None) -> torch.device:
-    """The device of that name; under torchrun each local rank gets its own GPU. ValueError lists what is there."""
-    present = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-    if torch.backends.mps.is_available():
-        present.append("mps")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda":
-        name = f"cuda:{local_rank or 0}"
-    if name not in present:
-        raise ValueError(f"device {name!r} is not available; choices: auto, {', '.join(present)}")
-    return torch.device(name)
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:

@@ -1,4 +1,4 @@
-"""Objectives: one training step's loss, written as in the paper (method.md sections 4 and 5)."""
+"""Objectives: one training step's loss, written as in the paper (docs/paper-to-code.md)."""
 
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from simforcing.types.layouts import Layout
 
 NormaliserKind = Literal["min_max", "quantile", "mean_std"]
-CONSTANT_RANGE = 1e-4  # a dimension that moves less than this is only shifted, method.md section 4
+CONSTANT_RANGE = 1e-4  # a dimension that moves less than this is only shifted (docs/paper-to-code.md)
 CLAMP = 5.0
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from simforcing.types.episodes import EpisodeSet, Resize
 from simforcing.types.normalisers import Normaliser
 
-FPS_TOLERANCE = 1e-3
+FPS_TOLERANCE = 0.01  # relative
 
 
 @dataclass(frozen=True, kw_only=True)
