@@ -16,6 +16,7 @@ from simforcing.evaluation.doctor import (
 )
 from simforcing.types import Layout, Normaliser, Part
 
+PLANE = Layout(name="plane", parts=(Part(kind="translation", size=2, mode="delta"),))
 LAYOUT = Layout(
     name="test",
     parts=(
@@ -33,13 +34,13 @@ def actions(rng: np.random.Generator) -> np.ndarray:
 
 
 def test_obedience_passes_for_a_model_that_obeys(world, clips) -> None:
-    check = obedience_check(clips, mirrored_actions(clips, LAYOUT), world.obedient)
+    check = obedience_check(clips, mirrored_actions(clips, PLANE), world.obedient)
     assert check.passed
     assert check.value > 5
 
 
 def test_obedience_fails_for_a_model_that_ignores_its_actions(clips, blind) -> None:
-    check = obedience_check(clips, mirrored_actions(clips, LAYOUT), blind)
+    check = obedience_check(clips, mirrored_actions(clips, PLANE), blind)
     assert check.passed is False
     assert check.value == pytest.approx(1.0, abs=0.05)
     assert "an action-blind model has 1" in check.detail
@@ -49,7 +50,7 @@ def test_obedience_fails_for_a_deterministic_model_that_ignores_its_actions(clip
     def frozen(batch, seeds):
         return [np.repeat(clip.frames[0][:1], clip.frames.shape[1], axis=0) for clip in batch]
 
-    check = obedience_check(clips, mirrored_actions(clips, LAYOUT), frozen)
+    check = obedience_check(clips, mirrored_actions(clips, PLANE), frozen)
     assert (check.passed, check.value) == (False, 1.0)
 
 
@@ -64,11 +65,11 @@ def test_obedience_fails_for_a_response_that_drowns_in_the_noise_of_sampling(wor
             for video, n in zip(world.obedient(batch, seeds), noise, strict=True)
         ]
 
-    assert obedience_check(clips, mirrored_actions(clips, LAYOUT), faint).passed is False
+    assert obedience_check(clips, mirrored_actions(clips, PLANE), faint).passed is False
 
 
 def test_obedience_needs_two_episodes(world, clips) -> None:
-    check = obedience_check(clips[:2], mirrored_actions(clips[:2], LAYOUT), world.obedient)
+    check = obedience_check(clips[:2], mirrored_actions(clips[:2], PLANE), world.obedient)
     assert check.passed is False
     assert "two starts or more" in check.detail
 
@@ -155,9 +156,11 @@ def test_only_a_failure_fails() -> None:
 
 
 def test_mirrored_actions_start_from_the_same_pose_and_go_the_other_way(clips) -> None:
+    action = np.random.default_rng(0).normal(size=(8, 7)).astype(np.float32)
+    moving = [replace(clip, action=action, action_valid=np.ones((8, 7), bool)) for clip in clips]
     absolute = replace(LAYOUT, parts=tuple(replace(part, mode="absolute") for part in LAYOUT.parts))
-    for layout, opposite in ((LAYOUT, lambda a: -a), (absolute, lambda a: 2 * a[:1] - a)):
-        for clip, mirrored in zip(clips, mirrored_actions(clips, layout), strict=True):
-            np.testing.assert_allclose(mirrored.action[:, :6], opposite(clip.action[:, :6]), atol=1e-6)
-            np.testing.assert_array_equal(mirrored.action[:, 6], clip.action[:, 6])
+    for layout, opposite in ((LAYOUT, -action), (absolute, 2 * action[:1] - action)):
+        for clip, mirrored in zip(moving, mirrored_actions(moving, layout), strict=True):
+            np.testing.assert_allclose(mirrored.action[:, :6], opposite[:, :6], atol=1e-6)
+            np.testing.assert_array_equal(mirrored.action[:, 6], action[:, 6])
             assert mirrored.frames is clip.frames
