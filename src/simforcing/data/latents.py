@@ -65,12 +65,14 @@ def conditions_of(clips: Sequence[Clip], spec: DataSpec, temporal_factor: int) -
 
 
 @torch.no_grad()
-def encode_clips(clips: Sequence[Clip], autoencoder: Autoencoder, *, chunk: int = 16) -> Float[Tensor, "b v g c h w"]:
-    """Normalised latents of every view; views that are not present are zero."""
+def encode_clips(
+    clips: Sequence[Clip], autoencoder: Autoencoder, *, num_frames: int | None = None, chunk: int = 16
+) -> Float[Tensor, "b v g c h w"]:
+    """Normalised latents of every view, of the first `num_frames` frames; views that are not present are zero."""
     out = []
     for start in range(0, len(clips), chunk):
         part = clips[start : start + chunk]
-        video = to_video(np.stack([clip.frames for clip in part]))
+        video = to_video(np.stack([clip.frames[:, :num_frames] for clip in part]))
         latents = autoencoder.encode(video.flatten(0, 1)).unflatten(0, video.shape[:2])
         present = torch.from_numpy(np.stack([clip.view_present for clip in part]))
         out.append(latents * present[:, :, None, None, None, None])

@@ -1,7 +1,6 @@
 """Clips in, predicted frames out: the given frame and the actions are all that is read of a clip."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -52,7 +51,7 @@ class Predictor:
     def latents(self, clips: Sequence[Clip], seeds: Sequence[int]) -> Float[Tensor, "b v g c h w"]:
         """Predicted latents of all views."""
         autoencoder, spec = self.bundle.autoencoder, self.bundle.spec
-        first = encode_clips([replace(clip, frames=clip.frames[:, :1]) for clip in clips], autoencoder)
+        first = encode_clips(clips, autoencoder, num_frames=1)
         num_latents = 1 + (spec.num_frames - 1) // autoencoder.temporal_factor
         shape = (first.shape[1], num_latents, *first.shape[3:])
         given = torch.cat([first, first.new_zeros(first.shape[0], shape[0], num_latents - 1, *shape[2:])], dim=2)

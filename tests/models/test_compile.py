@@ -1,0 +1,38 @@
+"""torch.compile wraps the model from outside and changes its numbers by rounding alone."""
+
+import shutil
+
+import pytest
+import torch
+
+from simforcing.models.presets import tiny_world_model
+from simforcing.models.text import encode_bytes
+from simforcing.nn.batch import Conditions, Streams
+
+
+@pytest.mark.compile
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs g++")
+def test_a_compiled_model_equals_the_eager_one_forward_and_backward():
+    model = tiny_world_model(
+        channels=4, action_dim=3, state_dim=2, width=24, action_width=12, num_layers=1, head_width=12, text_width=8
+    ).build()
+    conditions = Conditions(
+        action=torch.randn(2, 8, 3),
+        action_valid=torch.ones(2, 8, 3, dtype=torch.bool),
+        action_frame=tuple((i + 1) / 4 for i in range(8)),
+        view_present=torch.ones(2, 1, dtype=torch.bool),
+        state=torch.randn(2, 2),
+        state_valid=torch.ones(2, 2, dtype=torch.bool),
+        text=encode_bytes(["push", "lift"], 64),
+    )
+    z, sigma = torch.randn(2, 1, 3, 4, 4, 4), torch.tensor([[0.0, 0.4, 0.4], [0.0, 0.9, 0.9]])
+    outputs, gradients = [], []
+    for network in (model, torch.compile(model)):
+        model.zero_grad()
+        out = network(Streams(video=z), Streams(video=sigma), conditions).video
+        out.square().mean().backward()
+        outputs.append(out.detach())
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    # measured: 4e-7 and 3e-7 of the largest value
+    assert (outputs[0] - outputs[1]).abs().max() <= 1e-5 * outputs[0].abs().max()
+    assert (gradients[0] - gradients[1]).abs().max() <= 1e-5 * gradients[0].abs().max()
