@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from simforcing.training.optim import Optimiser, Schedule
+from simforcing.training.optim import Optimiser, average_decay, Schedule
 
 
 def schedule(**changes) -> Schedule:
@@ -50,11 +50,19 @@ def test_average_has_its_closed_form():
         optimiser.step(step)
         optimiser.zero_gradients()
         history.append([p.detach().clone() for p in model.parameters()])
-    for i, average in enumerate(optimiser.average):
-        expected = decay**12 * history[0][i]
-        for n in range(1, 13):
-            expected = expected + (1 - decay) * decay ** (12 - n) * history[n][i]
-        torch.testing.assert_close(average, expected, rtol=1e-12, atol=1e-14)
+    expected = history[0]
+    for step, weights in enumerate(history[1:]):
+        kept = min(decay, (1 + step) / (10 + step))
+        expected = [kept * a + (1 - kept) * w for a, w in zip(expected, weights, strict=True)]
+    for average, value in zip(optimiser.average, expected, strict=True):
+        torch.testing.assert_close(average, value, rtol=1e-12, atol=1e-14)
+
+
+def test_the_average_forgets_its_start_early_and_reaches_its_decay():
+    assert average_decay(0.995, 0) == 0.1
+    assert average_decay(0.995, 10_000) == 0.995
+    decays = [average_decay(0.995, step) for step in range(3000)]
+    assert decays == sorted(decays)
 
 
 def test_averaged_weights_are_lent_and_the_own_ones_come_back_exactly():

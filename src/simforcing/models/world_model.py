@@ -77,6 +77,9 @@ class WorldModel(nn.Module):
         self.mixture = Mixture({"action": action, "video": video} if action else {"video": video})
         self.video_in = nn.Linear(per_patch, video.width)
         self.video_head = Head(video.width, per_patch * (2 if config.head == "first_frame" else 1))
+        if config.head == "first_frame":  # training starts from the copy of the given frame
+            nn.init.zeros_(self.video_head.linear.weight)
+            nn.init.zeros_(self.video_head.linear.bias)
         if config.text is not None:
             self.text_encoder = config.text.build()
         if config.state_dim:

@@ -36,6 +36,11 @@ class Schedule:
         return self.peak * (self.final_fraction + (1 - self.final_fraction) * cosine)
 
 
+def average_decay(decay: float, step: int) -> float:
+    """min(decay, (1 + step) / (10 + step)): a short run's average must not remember its random start."""
+    return min(decay, (1 + step) / (10 + step))
+
+
 class Optimiser:
     """The trainable parameters of a model with their gradients' clip, AdamW moments and average.
 
@@ -44,7 +49,8 @@ class Optimiser:
         schedule: learning rate by step.
         betas, weight_decay: AdamW's; the decay acts on every parameter.
         clip_norm: the gradient of all parameters together is scaled down to this norm.
-        ema_decay: average = decay * average + (1 - decay) * weights after every step; None keeps no average.
+        ema_decay: average = decay * average + (1 - decay) * weights after every step, with decay rising to this number
+            (see `average_decay`); None keeps no average.
     """
 
     def __init__(
@@ -98,7 +104,8 @@ class Optimiser:
         self.adamw.step()
         if self.ema_decay is not None:
             with torch.no_grad():
-                torch._foreach_lerp_(self.average, self.parameters, 1 - self.ema_decay)  # pyright: ignore
+                weight = 1 - average_decay(self.ema_decay, step)
+                torch._foreach_lerp_(self.average, self.parameters, weight)  # pyright: ignore
         return rate
 
     @contextmanager
