@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from simforcing.nn.embed import tanh_gelu
 from simforcing.nn.norm import RmsNorm
 from simforcing.nn.rope import rotate, rotors
 
@@ -29,6 +30,13 @@ def test_rms_norm_and_its_gradients_are_torchs(dtype: torch.dtype, tolerance: fl
     for mine, reference in zip(ours, torchs, strict=True):
         assert mine.dtype == reference.dtype
         torch.testing.assert_close(mine, reference, rtol=0, atol=tolerance * float(reference.abs().max()))
+
+
+def test_tanh_gelu_and_its_gradient_are_torchs_far_into_both_tails():
+    x = torch.cat([torch.linspace(-12, 12, 4001), torch.tensor([-1e4, 1e4])]).requires_grad_()
+    ours, torchs = (outcome(f, x) for f in (tanh_gelu, lambda x: F.gelu(x, approximate="tanh")))
+    for mine, reference in zip(ours, torchs, strict=True):
+        torch.testing.assert_close(mine, reference, rtol=1e-6, atol=2e-6)
 
 
 def test_rotating_turns_every_pair_of_channels_by_its_angle():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from simforcing.training.optim import Optimiser, average_decay, Schedule
+from simforcing.training.optim import Optimiser, Schedule, average_decay
 
 
 def schedule(**changes) -> Schedule:
