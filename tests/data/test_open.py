@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simforcing.data.formats import VIDEO_BYTES, fingerprint
 from simforcing.data.lerobot_writer import LeRobotWriter
 from simforcing.data.open import open_dataset, require_layout
 from simforcing.data.validate import describe
@@ -84,3 +85,21 @@ def test_bridge_states_of_eight_numbers_get_the_layout_of_that_width(tmp_path: P
     (tmp_path / "set" / "meta" / "simforcing.json").unlink()
     found = open_dataset(tmp_path / "set", layout="bridge")
     assert found.state_layout == LAYOUTS["bridge_lerobot_state"]
+
+
+def test_the_fingerprint_reads_a_videos_ends_and_sees_a_change_of_equal_size_there(tmp_path: Path) -> None:
+    path, content = tmp_path / "a.mp4", bytearray(np.random.default_rng(0).bytes(300_000))
+
+    def of(offset: int | None) -> str:
+        changed = content.copy()
+        if offset is not None:
+            changed[offset] ^= 255
+        path.write_bytes(changed)
+        return fingerprint(tmp_path, [path])
+
+    original = of(None)
+    assert of(None) == original
+    assert len({original, of(0), of(VIDEO_BYTES - 1), of(-VIDEO_BYTES), of(-1)}) == 5
+    assert of(150_000) == original  # the documented limit
+    path.write_bytes(content + b"x")
+    assert fingerprint(tmp_path, [path]) != original

@@ -310,3 +310,14 @@ def test_real_files_read_alike_in_windows_and_as_a_whole(shared_data):
         whole = video.read(0, video.num_frames)
         for start in range(0, video.num_frames - 5, 43):
             assert (video.read(start, start + 5) == whole[start : start + 5]).all()
+
+
+def test_a_first_frame_decodes_the_same_whatever_surrounds_it(tmp_path, rng):
+    first = np.kron(rng.integers(0, 255, (1, 8, 8, 3)), np.ones((1, 8, 8, 1))).astype(np.uint8)
+    takes = [np.concatenate([first, np.roll(first, shift, 2), rng.integers(0, 255, first.shape)]) for shift in (1, 9)]
+    with VideoWriter(tmp_path / "video.mp4", 5, (64, 64)) as writer:
+        for take in takes:
+            writer.write(take.astype(np.uint8))
+    video = VideoFrames(tmp_path / "video.mp4")
+    np.testing.assert_array_equal(video.read(0, 1), video.read(3, 4))
+    assert np.abs(video.read(1, 2).astype(int) - video.read(4, 5)).max() > 100

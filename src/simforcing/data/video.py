@@ -15,6 +15,7 @@ from typing import Literal
 
 import av
 import numpy as np
+from av.video.frame import PictureType
 from av.video.reformatter import VideoReformatter
 from av.video.stream import VideoStream
 from jaxtyping import UInt8
@@ -25,7 +26,8 @@ from simforcing.types.files import whole_file
 
 Codec = Literal["h264", "av1"]
 ENCODERS: dict[str, str] = {"h264": "libx264", "av1": "libsvtav1"}
-DEFAULT_CRF: dict[str, int] = {"h264": 18, "av1": 24}
+# H.264 takes a constant quantiser: with rate control a frame's bits would depend on the frames that follow it.
+DEFAULT_CRF: dict[str, int] = {"h264": 19, "av1": 24}
 
 
 def probe(path: str | Path) -> VideoHeader:
@@ -171,7 +173,7 @@ class VideoWriter:
         size: (height, width) in pixels, both even.
         codec: h264 | av1.
         keyframe_every: distance of keyframes in frames; 2 makes any window cheap to read.
-        crf: quality, lower is better; None: the codec's default here.
+        crf: quality, lower is better (H.264: the quantiser); None: the codec's default here.
     """
 
     def __init__(
@@ -198,7 +200,7 @@ class VideoWriter:
             os.environ.setdefault("SVT_LOG", "1")  # the encoder greets on stderr otherwise
             options = {"crf": str(crf), "preset": "8", "svtav1-params": f"lp=1:keyint={keyframe_every}"}
         else:
-            options = {"crf": str(crf), "preset": "medium", "bf": "0", "sc_threshold": "0"}
+            options = {"qp": str(crf), "preset": "medium", "bf": "0", "sc_threshold": "0", "forced-idr": "1"}
         # The open Python file makes write errors (a full disk) surface as the OSError they are.
         self._file = open(self.path, "wb")  # noqa: SIM115 - closed in close() or abort()
         self._container = av.open(self._file, "w", format="mp4", options={"fflags": "+bitexact"})
@@ -212,11 +214,16 @@ class VideoWriter:
         self._stream.codec_context.time_base = 1 / rate
 
     def write(self, frames: UInt8[np.ndarray, "f h w 3"]) -> None:
-        """Append frames. ValueError where their size is not the file's; OSError where the disk is full."""
+        """Append frames; the first of each call is a keyframe, which in H.264 depends on no other frame at all.
+
+        Raises ValueError where their size is not the file's; OSError where the disk is full.
+        """
         if frames.shape[1:3] != self.size:
             raise ValueError(f"{self.path}: frames of {frames.shape[1:3]} pixels, expected {self.size}")
-        for image in frames:
+        for i, image in enumerate(frames):
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image), format="rgb24")
+            if i == 0:
+                frame.pict_type = PictureType.I
             frame.pts = self.num_frames
             frame.time_base = self._stream.codec_context.time_base
             self._mux(frame)
