@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from simforcing.data.video import ArrayFrames
-from simforcing.data.windows import WindowSpec, action_rows, read_clip, resize_frames, split_episodes, window_starts
-from simforcing.types import Episode, Resize, View
+from simforcing.data.resize import resize_camera, resize_frames, resize_nearest
+from simforcing.data.video import ArrayDepth, ArrayFrames
+from simforcing.data.windows import WindowSpec, action_rows, read_clip, split_episodes, window_starts
+from simforcing.types import Camera, Episode, Resize, View
 
 
 class CountingFrames(ArrayFrames):
@@ -177,3 +178,74 @@ def test_a_split_does_not_depend_on_the_order_of_reading_but_on_the_seed() -> No
 def test_a_split_that_makes_no_sense_is_refused(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         split_episodes(named("a", "b", "c"), **arguments)
+
+
+def two_views() -> Episode:
+    """A front view with a mask and depth whose left half differs, and a bare side view."""
+    take = episode()
+    masks = np.zeros((12, 8, 12, 3), np.uint8)
+    masks[:, :, :6] = 250
+    depth = np.where(masks[..., 0] > 0, 0.5, 2.0)
+    depth[3] = np.nan
+    front = replace(take.views[0], masks=ArrayFrames(masks), depth=ArrayDepth(depth))
+    return replace(take, views=(front, View(name="side", frames=ArrayFrames(masks))))
+
+
+def test_masks_and_depth_reach_the_clip_on_request_with_flags_of_the_views_that_have_them() -> None:
+    wanted = replace(spec(views=("front", "side", "wrist"), size=(4, 6)), with_masks=True, with_depth=True)
+    clip = read_clip(two_views(), 2, wanted, 2)
+    assert clip.masks.shape == clip.depth.shape == (3, 5, 4, 6)
+    assert clip.mask_present.tolist() == clip.depth_present.tolist() == [True, False, False]
+    assert clip.masks[0, :, :, :3].all()
+    assert not clip.masks[0, :, :, 3:].any()
+    assert not clip.masks[1:].any()
+    np.testing.assert_array_equal(clip.depth[0, 0], [[0.5] * 3 + [2.0] * 3] * 4)
+    assert (clip.depth[0, 1] == 0).all()  # NaN is unknown, and unknown is 0
+    assert read_clip(two_views(), 2, spec(), 2).masks is None
+    assert read_clip(episode(), 2, replace(spec(), with_masks=True, with_depth=True), 2).depth is None
+
+
+@pytest.mark.parametrize("policy", ["pad", "crop", "squash"])
+@given(height=st.integers(4, 30), width=st.integers(4, 30))
+def test_masks_follow_the_pictures_and_hold_no_new_values(policy: str, height: int, width: int) -> None:
+    resize = Resize(height=height, width=width, policy=policy)
+    depth = np.where(np.arange(40) < 20, 1.0, 3.0) * np.ones((1, 30, 40))
+    pictures = np.where(depth < 2, 60, 200).astype(np.uint8)[..., None].repeat(3, 3)
+    small = resize_nearest(depth, resize)
+    assert set(np.unique(small)) <= {0.0, 1.0, 3.0}
+    level = resize_frames(pictures, resize)[..., 0].astype(int)
+    assert (small[np.abs(level - 60) < 20] == 1).all()
+    assert (small[np.abs(level - 200) < 20] == 3).all()
+
+
+@pytest.mark.parametrize("policy", ["pad", "crop", "squash"])
+@given(height=st.integers(20, 90), width=st.integers(20, 90), x=st.floats(-0.2, 0.2), y=st.floats(-0.15, 0.15))
+def test_a_projected_point_stays_on_its_picture_content(
+    policy: str, height: int, width: int, x: float, y: float
+) -> None:
+    pose = np.eye(4)
+    pose[:3, :3] = [[0, 0, 1], [-1, 0, 0], [0, -1, 0]]  # the camera looks along the base's x axis
+    pose[:3, 3] = (-1.0, 0.02, 0.1)
+    camera = Camera(size=(60, 80), intrinsics=np.array([[100.0, 0, 39.5], [0, 100, 29.5], [0, 0, 1]]), pose=pose)
+    point = np.array([[0.0, x, 0.1 + y]])
+    column, row = camera.project(point)[0]
+    rows, columns = np.mgrid[:60, :80]
+    blob = 255 * np.exp(-((rows - row) ** 2 + (columns - column) ** 2) / (2 * 3.0**2))
+    picture = blob.astype(np.uint8)[None, :, :, None].repeat(3, 3)
+    resize = Resize(height=height, width=width, policy=policy)
+    seen = resize_frames(picture, resize)[0, :, :, 0].astype(float)
+    new_column, new_row = resize_camera(camera, resize).project(point)[0]
+    inside = 8 <= column < 72 and 8 <= row < 52 and 8 <= new_column < width - 8 and 8 <= new_row < height - 8
+    if inside:
+        rows, columns = np.mgrid[:height, :width]
+        assert (seen * rows).sum() / seen.sum() == pytest.approx(new_row, abs=0.35)
+        assert (seen * columns).sum() / seen.sum() == pytest.approx(new_column, abs=0.35)
+
+
+def test_numbers_that_an_episode_says_do_not_exist_are_not_valid_in_its_clips() -> None:
+    take = episode()
+    action_valid, state_valid = np.ones((12, 2), bool), np.ones((12, 3), bool)
+    action_valid[3, 1] = state_valid[2, 0] = False
+    clip = read_clip(replace(take, action_valid=action_valid, state_valid=state_valid), 2, spec(), 4, 5)
+    np.testing.assert_array_equal(clip.action_valid, [[1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0]])
+    np.testing.assert_array_equal(clip.state_valid, [0, 1, 1, 0, 0])

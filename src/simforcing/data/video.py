@@ -18,7 +18,7 @@ import numpy as np
 from av.video.frame import PictureType
 from av.video.reformatter import VideoReformatter
 from av.video.stream import VideoStream
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 from PIL import Image
 
 from simforcing.data.frame_index import DAMAGED, FrameIndex, VideoHeader, frame_index, one_line, opened_video
@@ -160,6 +160,28 @@ class ArrayFrames:
         """Frames start..stop-1."""
         _check_range(self._name, start, stop, self.num_frames)
         return self._frames[start:stop]
+
+
+class ArrayDepth:
+    """Depth in memory, in metres; what is not finite or not positive is unknown and read as 0."""
+
+    def __init__(self, depth: Float[np.ndarray, "f h w"], name: str = "array") -> None:
+        self._depth = np.where(np.isfinite(depth) & (depth > 0), depth, 0).astype(np.float32)
+        self._name = name
+
+    @property
+    def num_frames(self) -> int:
+        return len(self._depth)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Stored (height, width) in pixels."""
+        return self._depth.shape[1], self._depth.shape[2]
+
+    def read(self, start: int, stop: int) -> Float[np.ndarray, "f h w"]:
+        """Frames start..stop-1 in metres."""
+        _check_range(self._name, start, stop, self.num_frames)
+        return self._depth[start:stop]
 
 
 class VideoWriter:

@@ -9,20 +9,26 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
-from PIL import Image
 
-from simforcing.types import Clip, Episode, Resize
+from simforcing.data.resize import resize_camera, resize_frames, resize_nearest
+from simforcing.types import Camera, Clip, Episode, Resize, View
 
+MASK_LEVEL = 127  # masks are stored as pictures, white inside
 TIME_SLACK = 1e-3  # of one frame: what rounding may move a time stamp across a frame's boundary
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowSpec:
-    """What every window of a run has in common: consecutive frames, views in order, the model's frame size."""
+    """What every window of a run has in common: consecutive frames, views in order, the model's frame size.
+
+    Masks and depth are read only where `with_masks` and `with_depth` ask for them.
+    """
 
     num_frames: int
     views: tuple[str, ...]
     resize: Resize
+    with_masks: bool = False
+    with_depth: bool = False
 
     def __post_init__(self) -> None:
         if self.num_frames < 2:
@@ -79,8 +85,10 @@ def read_clip(episode: Episode, start: int, spec: WindowSpec, action_dim: int, s
     action = np.zeros((len(rows), action_dim), np.float32)
     action[:, :own_dim] = episode.action[rows]
     action_valid = np.zeros((len(rows), action_dim), bool)
-    action_valid[:, :own_dim] = True
+    action_valid[:, :own_dim] = True if episode.action_valid is None else episode.action_valid[rows]
     frames, view_present = _read_views(episode, start, spec)
+    masks, mask_present = _read_masks(episode, start, spec)
+    depth, depth_present = _read_depth(episode, start, spec)
     state, state_valid = _state_at(episode, start_s, state_dim)
     return Clip(
         episode=episode.name,
@@ -94,6 +102,11 @@ def read_clip(episode: Episode, start: int, spec: WindowSpec, action_dim: int, s
         action_time_s=episode.action_time_s[rows] - start_s,
         state=state,
         state_valid=state_valid,
+        masks=masks,
+        mask_present=mask_present,
+        depth=depth,
+        depth_present=depth_present,
+        cameras=_cameras(episode, spec),
     )
 
 
@@ -140,40 +153,6 @@ def split_episodes(
     return training, held_out
 
 
-def resize_frames(frames: UInt8[np.ndarray, "f h w 3"], resize: Resize) -> UInt8[np.ndarray, "f h2 w2 3"]:
-    """Bicubic, antialiased. squash: stretch; crop: cover, then cut the centre; pad: fit inside, black around."""
-    height, width = frames.shape[1:3]
-    if (height, width) == (resize.height, resize.width):
-        return frames
-    if resize.policy == "squash":
-        scaled_size = (resize.height, resize.width)
-    else:
-        ratios = (resize.height / height, resize.width / width)
-        ratio = max(ratios) if resize.policy == "crop" else min(ratios)
-        scaled_size = (max(1, round(height * ratio)), max(1, round(width * ratio)))
-    scaled = np.stack([_resize_frame(frame, scaled_size) for frame in frames])
-    return _fit(scaled, resize)
-
-
-def _fit(frames: UInt8[np.ndarray, "f h w 3"], resize: Resize) -> UInt8[np.ndarray, "f h2 w2 3"]:
-    """Centre `frames` on a black canvas of the target size, cutting what is larger."""
-    height, width = frames.shape[1:3]
-    out = np.zeros((len(frames), resize.height, resize.width, 3), np.uint8)
-    kept_height, kept_width = min(height, resize.height), min(width, resize.width)
-    top, left = (height - kept_height) // 2, (width - kept_width) // 2
-    out_top, out_left = (resize.height - kept_height) // 2, (resize.width - kept_width) // 2
-    kept = frames[:, top : top + kept_height, left : left + kept_width]
-    out[:, out_top : out_top + kept_height, out_left : out_left + kept_width] = kept
-    return out
-
-
-def _resize_frame(frame: UInt8[np.ndarray, "h w 3"], size: tuple[int, int]) -> UInt8[np.ndarray, "h2 w2 3"]:
-    if frame.shape[:2] == size:
-        return frame
-    height, width = size
-    return np.asarray(Image.fromarray(frame).resize((width, height), Image.Resampling.BICUBIC))
-
-
 def _read_views(
     episode: Episode, start: int, spec: WindowSpec
 ) -> tuple[UInt8[np.ndarray, "v f h w 3"], Bool[np.ndarray, " v"]]:
@@ -192,16 +171,59 @@ def _read_views(
     return frames, present
 
 
+def _chosen(episode: Episode, spec: WindowSpec) -> list[View | None]:
+    """The spec's views, None where the episode lacks one."""
+    stored = {view.name: view for view in episode.views}
+    return [stored.get(name) for name in spec.views]
+
+
+def _read_masks(
+    episode: Episode, start: int, spec: WindowSpec
+) -> tuple[Bool[np.ndarray, "v f h w"] | None, Bool[np.ndarray, " v"] | None]:
+    """Masks and which views have one; None where none has, or they were not asked for."""
+    sources = [None if view is None else view.masks for view in _chosen(episode, spec)]
+    if not spec.with_masks or all(source is None for source in sources):
+        return None, None
+    masks = np.zeros((len(sources), spec.num_frames, spec.resize.height, spec.resize.width), bool)
+    for i, source in enumerate(sources):
+        if source is not None:
+            stored = source.read(start, start + spec.num_frames)[..., 0] > MASK_LEVEL
+            masks[i] = resize_nearest(stored, spec.resize)
+    return masks, np.array([source is not None for source in sources])
+
+
+def _read_depth(
+    episode: Episode, start: int, spec: WindowSpec
+) -> tuple[Float[np.ndarray, "v f h w"] | None, Bool[np.ndarray, " v"] | None]:
+    """Depth and which views have it, likewise."""
+    sources = [None if view is None else view.depth for view in _chosen(episode, spec)]
+    if not spec.with_depth or all(source is None for source in sources):
+        return None, None
+    depth = np.zeros((len(sources), spec.num_frames, spec.resize.height, spec.resize.width), np.float32)
+    for i, source in enumerate(sources):
+        if source is not None:
+            depth[i] = resize_nearest(source.read(start, start + spec.num_frames), spec.resize)
+    return depth, np.array([source is not None for source in sources])
+
+
+def _cameras(episode: Episode, spec: WindowSpec) -> tuple[Camera | None, ...]:
+    cameras = [None if view is None else view.camera for view in _chosen(episode, spec)]
+    return tuple(None if camera is None else resize_camera(camera, spec.resize) for camera in cameras)
+
+
 def _state_at(
     episode: Episode, time_s: float, state_dim: int
 ) -> tuple[Float[np.ndarray, " s"], Bool[np.ndarray, " s"]]:
     """The latest state measured at or before `time_s`, and which of its numbers exist."""
     own_dim = 0 if episode.state is None else episode.state.shape[1]
     state = np.zeros(max(own_dim, state_dim), np.float32)
+    valid = np.arange(len(state)) < own_dim
     if episode.state is not None and episode.state_time_s is not None:
         row = int(np.searchsorted(episode.state_time_s, time_s + TIME_SLACK / episode.fps, side="right")) - 1
         state[:own_dim] = episode.state[max(row, 0)]
-    return state, np.arange(len(state)) < own_dim
+        if episode.state_valid is not None:
+            valid[:own_dim] = episode.state_valid[max(row, 0)]
+    return state, valid
 
 
 def _name_hash(name: str, seed: int) -> str:

@@ -6,8 +6,10 @@ Axis legend, used in every shape of the package:
 Time is in seconds from the start of the episode; video, actions and states may have different rates.
 """
 
+from simforcing.types.cameras import Camera
 from simforcing.types.config import from_json, to_json
-from simforcing.types.episodes import Camera, Clip, Episode, EpisodeSet, FrameSource, Rejected, Resize, View
+from simforcing.types.episodes import Clip, DepthSource, Episode, EpisodeSet, FrameSource, Rejected, Resize, View
+from simforcing.types.inputs import NetworkInput
 from simforcing.types.layouts import LAYOUTS, Layout, Part, layout_named
 from simforcing.types.normalisers import Normaliser
 from simforcing.types.spec import DataSpec
@@ -17,10 +19,12 @@ __all__ = [
     "Camera",
     "Clip",
     "DataSpec",
+    "DepthSource",
     "Episode",
     "EpisodeSet",
     "FrameSource",
     "Layout",
+    "NetworkInput",
     "Normaliser",
     "Part",
     "Rejected",

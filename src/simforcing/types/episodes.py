@@ -6,6 +6,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
+from simforcing.types.cameras import Camera
 from simforcing.types.layouts import Layout
 
 ResizePolicy = Literal["pad", "crop", "squash"]
@@ -28,24 +29,35 @@ class FrameSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Camera:
-    """A distortion-free pinhole. Intrinsics refer to `size`; the pose is camera in base, in OpenCV axes."""
+@runtime_checkable
+class DepthSource(Protocol):
+    """Metric depth along the camera's axis, decoded only when read."""
 
-    size: tuple[int, int]
-    intrinsics: Float[np.ndarray, "3 3"] | None = None
-    pose: Float[np.ndarray, "4 4"] | None = None
+    @property
+    def num_frames(self) -> int: ...
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Stored (height, width) in pixels."""
+        ...
+
+    def read(self, start: int, stop: int) -> Float[np.ndarray, "f h w"]:
+        """Frames start..stop-1 in metres; 0 = unknown, never NaN."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """One camera's stream of an episode, with what else was recorded or rendered from the same place."""
+    """One camera's stream of an episode, with what else was recorded or rendered from the same place.
+
+    `masks` are pictures, white inside; `depth` has numbers of its own. Both count the same frames.
+    """
 
     name: str
     frames: FrameSource
     camera: Camera | None = None
     masks: FrameSource | None = None
-    depth: FrameSource | None = None
+    depth: DepthSource | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +72,8 @@ class Episode:
         views: cameras in the data set's order; a camera missing from this episode is left out.
         action, action_time_s: commands as stored, in the data set's action layout.
         state, state_time_s: measured proprioception, in the data set's state layout.
+        action_valid, state_valid: which stored numbers exist (parts of an action space that this robot has, sensors that
+            answered); None: all. What does not exist is stored as 0.
     """
 
     name: str
@@ -71,6 +85,8 @@ class Episode:
     action_time_s: Float[np.ndarray, " k"]
     state: Float[np.ndarray, "m s"] | None = None
     state_time_s: Float[np.ndarray, " m"] | None = None
+    action_valid: Bool[np.ndarray, "k a"] | None = None
+    state_valid: Bool[np.ndarray, "m s"] | None = None
 
     def view(self, name: str) -> View:
         """The view of that name; ValueError lists the choices."""
@@ -127,6 +143,9 @@ class Clip:
 
     `action[i]` drives the robot from `action_time_s[i]`; times count from the window's first frame.
     `state` is the one measured at the window's first frame (zeros and not valid where none was recorded).
+
+    Depth (m, 0 = unknown) and masks (True inside) are None where they were not asked for or no view has them; a view
+    without them, by the `_present` flags, is 0. Cameras are those of the resized frames, None where not known.
     """
 
     episode: str
@@ -140,3 +159,8 @@ class Clip:
     action_time_s: Float[np.ndarray, " k"]
     state: Float[np.ndarray, " s"]
     state_valid: Bool[np.ndarray, " s"]
+    masks: Bool[np.ndarray, "v f h w"] | None = None
+    mask_present: Bool[np.ndarray, " v"] | None = None
+    depth: Float[np.ndarray, "v f h w"] | None = None
+    depth_present: Bool[np.ndarray, " v"] | None = None
+    cameras: tuple[Camera | None, ...] = ()

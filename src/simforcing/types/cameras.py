@@ -1,0 +1,73 @@
+"""Cameras: a distortion-free pinhole, its projection, and its JSON form. Axes are OpenCV's: x right, y down, z ahead."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Camera:
+    """A distortion-free pinhole.
+
+    Args:
+        size: (height, width) in pixels of the image that the intrinsics refer to.
+        intrinsics: in pixels; integer coordinates are pixel centres, (0, 0) is the centre of the top left one.
+        pose: camera in the robot's base frame, p_base = pose @ p_camera, in metres.
+    """
+
+    size: tuple[int, int]
+    intrinsics: Float[np.ndarray, "3 3"] | None = None
+    pose: Float[np.ndarray, "4 4"] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Camera) and camera_to_json(self) == camera_to_json(other)
+
+    def __hash__(self) -> int:
+        return hash(str(camera_to_json(self)))
+
+    def project(self, points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 2"]:
+        """Points of the base frame (m) -> image coordinates (column, row) in pixels.
+
+        Raises ValueError where intrinsics or pose are not known.
+        """
+        if self.intrinsics is None or self.pose is None:
+            raise ValueError("a camera without intrinsics or pose projects nothing")
+        rotation, position = self.pose[:3, :3], self.pose[:3, 3]
+        image = (points - position) @ rotation @ self.intrinsics.T
+        return image[:, :2] / image[:, 2:]
+
+
+def camera_to_json(camera: Camera) -> dict[str, Any]:
+    """{"size": [h, w], "intrinsics": 3 rows or null, "pose": 4 rows or null}."""
+    matrices = {"intrinsics": camera.intrinsics, "pose": camera.pose}
+    return {"size": list(camera.size)} | {k: None if v is None else v.tolist() for k, v in matrices.items()}
+
+
+def camera_from_json(value: Any, where: str) -> Camera:
+    """The inverse of `camera_to_json`; ValueError names the place, the field and what was expected."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{where}: expected a camera object, found {value!r:.80}")
+    if unknown := set(value) - {"type", "size", "intrinsics", "pose"}:
+        raise ValueError(f"{where}: a camera has no field {sorted(unknown)[0]!r}; fields: size, intrinsics, pose")
+    size = value.get("size")
+    if not isinstance(size, list) or len(size) != 2 or not all(type(side) is int and side > 0 for side in size):
+        raise ValueError(f"{where}.size: expected [height, width] in pixels, found {size!r:.80}")
+    return Camera(
+        size=(size[0], size[1]),
+        intrinsics=_matrix(value.get("intrinsics"), 3, f"{where}.intrinsics"),
+        pose=_matrix(value.get("pose"), 4, f"{where}.pose"),
+    )
+
+
+def _matrix(value: Any, side: int, where: str) -> Float[np.ndarray, "n n"] | None:
+    if value is None:
+        return None
+    try:
+        matrix = np.array(value, np.float64)
+    except (ValueError, TypeError, OverflowError):
+        matrix = np.empty(0)
+    if matrix.shape != (side, side) or not np.isfinite(matrix).all():
+        raise ValueError(f"{where}: expected {side} rows of {side} finite numbers, found {value!r:.80}")
+    return matrix
