@@ -115,6 +115,18 @@ def test_the_record_tells_all_that_is_needed_and_is_strict_json(world, clips, re
     assert not list(tmp_path.glob("*.partial"))
 
 
+def test_the_record_holds_every_frame_of_every_clip_and_their_means_are_the_clip_s(world, clips, reconstruct) -> None:
+    record = result_record(evaluate(clips, world.obedient, reconstruct, FREE))
+    num_frames = record["counts"]["frames_per_clip"]
+    for clip in record["clips"]:
+        for row in record["rows"]:
+            assert len(record["rows"][row]["curves"]["time_s"]) == num_frames
+            for metric in METRICS:
+                frames = clip[row]["frames"][metric]
+                assert len(frames) == num_frames
+                assert np.mean([score for score in frames if score is not None]) == pytest.approx(clip[row][metric])
+
+
 def test_the_same_inputs_give_the_same_record(world, clips, reconstruct) -> None:
     first, second = (result_record(evaluate(clips, world.obedient, reconstruct, FREE)) for _ in range(2))
     assert first == second

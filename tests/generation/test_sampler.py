@@ -62,3 +62,15 @@ def test_a_clip_s_noise_depends_on_its_own_seed_alone():
 def test_no_steps_are_refused():
     with pytest.raises(ValueError, match="at least 1"):
         SamplerConfig(num_steps=0)
+
+
+class Policy(nn.Module):
+    """Denoises actions alone."""
+
+    def forward(self, noisy: Streams, sigma: Streams, conditions: Conditions) -> Streams:
+        return Streams(action=conditions.action)
+
+
+def test_a_model_that_does_not_denoise_video_is_refused():
+    with pytest.raises(ValueError, match="does not denoise video"):
+        sample(Policy(), *inputs(), SamplerConfig(num_steps=1))

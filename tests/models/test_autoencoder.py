@@ -255,3 +255,14 @@ def test_an_error_in_any_channel_costs_the_same_in_pixels() -> None:
         wrong[:, 1:, channel] += 0.01
         cost.append((model.reconstruct(wrong) - model.reconstruct(latents)).square().mean().item())
     assert max(cost) == pytest.approx(min(cost), rel=1e-3)
+
+
+def test_its_statistics_take_normalised_latents_back_to_raw_ones() -> None:
+    model = _with_active_residuals()
+    video = _signed(_clips())
+    mean, std = model.latent_statistics()
+    assert mean.shape == std.shape == (model.channels,)
+    raw = model.encode(video) * std[:, None, None] + mean[:, None, None]
+    model.latent_mean.zero_()
+    model.latent_std.fill_(1.0)
+    torch.testing.assert_close(raw, model.encode(video))

@@ -46,6 +46,7 @@ def test_it_is_an_autoencoder_of_the_protocol(model: Taef2) -> None:
     latents = model.encode(video)
     assert latents.shape == (2, 3, 32, 2, 3)
     assert model.decode(latents).shape == video.shape
+    assert [len(numbers) for numbers in model.latent_statistics()] == [model.channels] * 2
 
 
 def test_without_its_pool_branches_it_equals_diffusers_autoencoder_tiny() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from simforcing.models.expert import ExpertConfig
+from simforcing.models.expert import Block, ExpertConfig
 from simforcing.models.text import ByteEncoderConfig, encode_bytes
 from simforcing.models.world_model import WorldModel, WorldModelConfig
 from simforcing.nn.attention import MASKS
@@ -96,6 +96,58 @@ def test_under_the_full_mask_actions_do_depend_on_video():
     sigma = Streams(video=levels(), action=levels()[:, :1])
     first, second = (model(Streams(video=z), sigma, conditions()).action for z in (noisy(), noisy() + 1))
     assert not torch.allclose(first, second)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("num_given", range(1, G))
+def test_keys_and_values_that_depend_on_no_noisy_segment_do_not_depend_on_sigma(
+    mask: str, num_given: int, monkeypatch: pytest.MonkeyPatch
+):
+    """What caches rest on: these are the same bits at every solver step, in every layer of every expert."""
+    model, z = model_of(config(mask=mask)).float(), noisy().float()
+    given = {name: getattr(conditions(), name).float() for name in ("action", "state")}
+    block_mask = model.mask(z, conditions())
+    made: list[torch.Tensor] = []
+
+    def recorded(block: Block, *args) -> tuple[torch.Tensor, ...]:
+        out = made_by(block, *args)
+        made.append(torch.stack(out[1:]))
+        return out
+
+    made_by = Block.queries_keys_values
+    monkeypatch.setattr(Block, "queries_keys_values", recorded)
+    steps = []
+    for sigma in (0.9, 0.3):
+        made.clear()
+        frame_sigma = torch.full((B, G), sigma)
+        frame_sigma[:, :num_given] = 0
+        moving = z.clone()
+        moving[:, :, num_given:] *= sigma
+        velocity(model, moving, frame_sigma, **given)
+        # one call per layer and expert, actions first: together the tokens of a layer in the mask's order
+        steps.append([torch.cat(pair, dim=2) for pair in zip(made[::2], made[1::2], strict=True)])
+    noisy_segments = {i for i, s in enumerate(block_mask.segments) if s.stream == "video" and s.index >= num_given}
+    for i, span in enumerate(block_mask.spans):
+        layers = [torch.equal(*(layer[:, :, slice(*span)] for layer in pair)) for pair in zip(*steps, strict=True)]
+        if block_mask.depends_on[i] & noisy_segments:
+            assert not layers[-1], block_mask.segments[i]
+        else:
+            assert all(layers), block_mask.segments[i]
+
+
+def test_recomputing_layers_changes_no_bit_of_any_gradient():
+    model, z = model_of(config(denoises=("video", "action"))).float(), noisy().float()
+    given = conditions(action=conditions().action.float(), state=conditions().state.float())
+    sigma = Streams(video=levels().float(), action=levels()[:, 1:2].float())
+    gradients = []
+    for recompute in (False, True):
+        model.zero_grad()
+        model.mixture.recompute = recompute
+        out = model(Streams(video=z), sigma, given)
+        (out.video.square().mean() + out.action.square().mean()).backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        assert torch.equal(gradient, gradients[1][name]), name
 
 
 @pytest.mark.parametrize("mask", ["world_model", "causal"])
@@ -199,6 +251,9 @@ def test_a_batch_is_its_clips_one_by_one():
         ({"head": "first_frame"}, "predicts='clean'"),
         ({"action": None}, "give both or neither"),
         ({"action": None, "action_dim": 0, "denoises": ("action",)}, "needs an action expert"),
+        ({"denoises": ()}, r"denoises is \(\); expected video, action or both"),
+        ({"denoises": ("video", "video")}, "each once"),
+        ({"denoises": ("action",), "predicts": "clean", "head": "first_frame"}, "must hold 'video'"),
     ],
 )
 def test_impossible_configs_are_refused(changes: dict, message: str):

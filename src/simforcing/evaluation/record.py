@@ -70,11 +70,13 @@ def _row(result: EvaluationResult, name: str) -> dict[str, Any]:
 
 
 def _clips(result: EvaluationResult) -> list[dict[str, Any]]:
+    """Scores of every clip, and under `frames` those of its counted frames, at the times of the row's curves."""
     clips = [{k: v for k, v in to_json(key).items() if k != "type"} for key in result.clips]
     for name, row in result.rows.items():
         columns = {metric: row.per_clip(metric) for metric in METRICS}
         for i, clip in enumerate(clips):
             clip[name] = {metric: _number(float(values[i])) for metric, values in columns.items()}
+            clip[name]["frames"] = {metric: _numbers(getattr(row, metric)[i]) for metric in METRICS}
     return clips
 
 

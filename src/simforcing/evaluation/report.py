@@ -29,14 +29,17 @@ def write_report(
     following: FollowingResult | None = None,
     logs: Mapping[str, Path] | None = None,
 ) -> None:
-    """Write the report atomically to `path`.
+    """Write the report atomically to `path`. OSError, in one line, where the disk is full.
 
     Args:
         title: heading of the page.
         following: cost of swapped actions, or `n/a` with its reason.
         logs: training logs (JSONL) by the name of the trained model, in order; missing files are left out.
     """
-    page = report_html(result, title=title, following=following, logs=logs)
+    try:
+        page = report_html(result, title=title, following=following, logs=logs)
+    except OSError as error:  # the videos of the page are encoded in a temporary folder
+        raise OSError(f"{path}: not written ({error}); an older file is as it was") from error
     write_text(path, page)
 
 

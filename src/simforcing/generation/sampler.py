@@ -64,11 +64,17 @@ def sample(
     sigmas = sampling_sigmas(config.num_steps, config.shift)
     undirected = replace(conditions, action=torch.zeros_like(conditions.action))
 
+    def predict(z: Tensor, level: Tensor, seen: Conditions) -> Tensor:
+        video = model(Streams(video=z), Streams(video=level), seen).video
+        if video is None:
+            raise ValueError("this model does not denoise video; a sampler of video needs one that does")
+        return video
+
     def velocity(z: Tensor, sigma: Tensor) -> Tensor:
-        level = Streams(video=frame_sigma(sigma.to(z).expand(z.shape[0]), observed))
-        directed = model(Streams(video=z), level, conditions).video
+        level = frame_sigma(sigma.to(z).expand(z.shape[0]), observed)
+        directed = predict(z, level, conditions)
         if config.action_guidance == 1.0:
             return directed
-        return guide(model(Streams(video=z), level, undirected).video, directed, config.action_guidance)
+        return guide(predict(z, level, undirected), directed, config.action_guidance)
 
     return SOLVERS[config.solver](velocity, noise, sigmas, lambda z: torch.where(keep, given, z))

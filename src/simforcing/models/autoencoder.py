@@ -98,6 +98,10 @@ class TinyAutoencoder(nn.Module):
     def channels(self) -> int:
         return self.config.channels
 
+    def latent_statistics(self) -> tuple[Float[Tensor, " c"], Float[Tensor, " c"]]:
+        """(mean, std) that raw latents are normalised with, one number per channel."""
+        return self.latent_mean, self.latent_std
+
     def encode(self, video: Float[Tensor, "b f 3 h w"]) -> Float[Tensor, "b g c h2 w2"]:
         """Normalised latents (z - mean_c) / std_c of video in [-1, 1].
 

@@ -69,7 +69,8 @@ class Mixture(nn.Module):
         for i, layer in enumerate(layers):
             goes_on = read if i == len(layers) - 1 else [True] * len(read)
             args = (layer, tokens, embedded, turns, mask, present, goes_on)
-            tokens = checkpoint(_layer, *args, use_reentrant=False) if self.recompute else _layer(*args)
+            recompute = self.recompute and torch.is_grad_enabled()
+            tokens = checkpoint(_layer, *args, use_reentrant=False) if recompute else _layer(*args)
         results = zip(streams, tokens, embedded, read, strict=True)
         return {name: (x, e) for name, x, (e, _, _), is_read in results if is_read}
 

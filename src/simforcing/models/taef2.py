@@ -71,6 +71,10 @@ class Taef2(nn.Module):
     def channels(self) -> int:
         return CHANNELS
 
+    def latent_statistics(self) -> tuple[Float[Tensor, " c"], Float[Tensor, " c"]]:
+        """(mean, std) that raw latents are normalised with, one number per channel."""
+        return self.latent_mean, self.latent_std
+
     @classmethod
     def from_files(cls, encoder: str | Path, decoder: str | Path) -> "Taef2":
         """Read the two safetensors files of the author's repository (tensor names `<layer>.<...>`).

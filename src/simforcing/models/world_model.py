@@ -58,8 +58,12 @@ class WorldModelConfig:
             raise ValueError("head 'first_frame' predicts clean latents; set predicts='clean' or head='plain'")
         if (self.action is not None) != (self.action_dim > 0):
             raise ValueError(f"action_dim is {self.action_dim} with action expert {self.action}; give both or neither")
+        if not self.denoises or len(set(self.denoises)) != len(self.denoises):
+            raise ValueError(f"denoises is {self.denoises}; expected video, action or both, each once")
         if "action" in self.denoises and self.action is None:
             raise ValueError("denoises 'action' needs an action expert")
+        if "video" not in self.denoises and self.head == "first_frame":
+            raise ValueError("head 'first_frame' is the video's; denoises must hold 'video', or head be 'plain'")
 
     def build(self) -> "WorldModel":
         return WorldModel(self)
@@ -76,7 +80,8 @@ class WorldModel(nn.Module):
         # token order: actions first, so that most key sets of a mask are plain slices
         self.mixture = Mixture({"action": action, "video": video} if action else {"video": video})
         self.video_in = nn.Linear(per_patch, video.width)
-        self.video_head = Head(video.width, per_patch * (2 if config.head == "first_frame" else 1))
+        if "video" in config.denoises:
+            self.video_head = Head(video.width, per_patch * (2 if config.head == "first_frame" else 1))
         if config.head == "first_frame":  # training starts from the copy of the given frame
             nn.init.zeros_(self.video_head.linear.weight)
             nn.init.zeros_(self.video_head.linear.bias)
@@ -111,10 +116,12 @@ class WorldModel(nn.Module):
             streams["action"] = self._action_stream(action, sigma.action, conditions, text, z)
         streams["video"] = self._video_stream(z, sigma.video, text)
         mask = self.mask(z, conditions)
-        read = {"video", *self.config.denoises}
-        outputs = self.mixture(streams, mask, _token_presence(conditions, mask, z.shape[1]), read)
-        video = self._video_velocity(z, sigma.video, self.video_head(*outputs["video"]))
-        action_velocity = self.action_head(*outputs["action"]) if "action" in self.config.denoises else None
+        outputs = self.mixture(streams, mask, _token_presence(conditions, mask, z.shape[1]), self.config.denoises)
+        video, action_velocity = None, None
+        if "video" in outputs:
+            video = self._video_velocity(z, sigma.video, self.video_head(*outputs["video"]))
+        if "action" in outputs:
+            action_velocity = self.action_head(*outputs["action"])
         return Streams(video=video, action=action_velocity)
 
     def mask(self, z: Float[Tensor, "b v g c h w"], conditions: Conditions) -> BlockMask:

@@ -23,6 +23,10 @@ class Autoencoder(Protocol):
     @property
     def channels(self) -> int: ...
 
+    def latent_statistics(self) -> tuple[Float[Tensor, " c"], Float[Tensor, " c"]]:
+        """(mean_c, std_c) of the raw latents z. A method: buffers are no static attributes, which isinstance needs."""
+        ...
+
     def encode(self, video: Float[Tensor, "b f 3 h w"]) -> Float[Tensor, "b g c h2 w2"]:
         """Latents (z - mean_c) / std_c."""
         ...

@@ -1,5 +1,6 @@
 """What a run tells: means over steps, the JSONL log (and TensorBoard), the progress bar, and the environment."""
 
+import errno
 import json
 import os
 import platform
@@ -88,14 +89,20 @@ class JsonlLog:
     def __init__(self, path: Path, step: int) -> None:
         self.path = path
         truncate_log(path, step)
-        self._file = path.open("a", encoding="utf-8")
+        self._file = path.open("ab", buffering=0)  # nothing is left in a buffer for `close` to fail on
 
     def write(self, record: dict[str, Any]) -> None:
+        """Append one line, all of it or nothing. OSError, in one line, where the disk is full."""
+        line = (json.dumps(record, allow_nan=False) + "\n").encode()
+        before = os.fstat(self._file.fileno()).st_size
         try:
-            self._file.write(json.dumps(record, allow_nan=False) + "\n")
-            self._file.flush()
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            raise OSError(f"{self.path}: record of step {record['step']} not written ({error})") from error
+            self._file.truncate(before)
+            raise OSError(
+                f"{self.path}: record of step {record['step']} not written ({error.strerror}); older ones are as they were"
+            ) from error
 
     def flush_to_disk(self) -> None:
         """Called before a checkpoint: a checkpoint's steps are always in the log."""

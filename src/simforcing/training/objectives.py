@@ -68,10 +68,11 @@ class FlowMatching:
         levels = Streams(video=frame_level, action=sigma_action[:, None])
         noisy = Streams(video=interpolate(batch.clean, draws.noise, per_frame(frame_level)))
         if self.sigma.action:
-            noisy = replace(
-                noisy, action=interpolate(conditions.action, draws.action_noise, sigma_action[:, None, None])
-            )
+            # dropout is for actions as a condition: a denoised action that was dropped could not be told from noise
+            action = interpolate(batch.conditions.action, draws.action_noise, sigma_action[:, None, None])
+            noisy = replace(noisy, action=action)
         predicted = model(noisy, levels, conditions)
+        self._require_velocities(predicted)
         terms = {}
         if self.sigma.video:
             error = (predicted.video.float() - velocity_target(batch.clean, draws.noise)) ** 2
@@ -81,6 +82,16 @@ class FlowMatching:
             terms["action"] = (self._weight(sigma_action) * valid_mean(error, conditions.action_valid)).mean()
         total = torch.stack(list(terms.values())).sum()
         return Loss(total=total, terms={name: term.detach() for name, term in terms.items()})
+
+    def _require_velocities(self, predicted: Streams) -> None:
+        missing = [
+            name for name in ("video", "action") if getattr(self.sigma, name) and getattr(predicted, name) is None
+        ]
+        if missing:
+            raise ValueError(
+                f"the sigma policy noises {' and '.join(missing)}, which the model does not denoise;"
+                " change the policy or the model's denoises"
+            )
 
     def _weight(self, sigma: Float[Tensor, " b"]) -> Float[Tensor, " b"]:
         return loss_weight(sigma) if self.weight == "published" else sigma**2

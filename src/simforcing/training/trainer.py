@@ -16,6 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from simforcing.models.mixture import Mixture
 from simforcing.nn.batch import map_tensors
 from simforcing.nn.protocols import BatchSource, Objective
 from simforcing.training.checkpoint import (
@@ -56,6 +57,7 @@ class TrainerConfig:
         log_every: steps per record; its loss is the mean over them.
         validate_every: validation after so many steps, 0 for after the last one only.
         dtype: `bfloat16` computes under autocast with float32 weights.
+        recompute: keep no activations inside a layer, compute them again in the backward pass: less memory, more time.
         device: auto, cpu, cuda, cuda:<index> or mps.
         tensorboard: write `tensorboard/` beside the JSONL log.
     """
@@ -75,6 +77,7 @@ class TrainerConfig:
     validate_every: int = 0
     seed: int = 0
     dtype: Literal["float32", "bfloat16"] = "float32"
+    recompute: bool = False
     device: str = "cpu"
     tensorboard: bool = False
 
@@ -181,6 +184,9 @@ class _Run:
         self.model = model.to(world.device).train()
         # torch.compile's wrapper prefixes every name; checkpoints hold the names of the model itself.
         self.module: nn.Module = getattr(model, "_orig_mod", model)
+        for part in self.module.modules():
+            if isinstance(part, Mixture):
+                part.recompute = config.recompute
         self.optimiser = Optimiser(
             self.module,
             config.schedule,
