@@ -6,7 +6,6 @@ autoencoder.safetensors   the autoencoder, its latent statistics included
 """
 
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from simforcing.nn.strict import load_strictly
 from simforcing.nn.tensor_file import read_tensors, write_tensors
 from simforcing.types import DataSpec, from_json, to_json
 from simforcing.types.files import read_json, write_json
+from simforcing.types.version import package_version
 
 FORMAT = 1
 CONFIG, MODEL, AUTOENCODER = "config.json", "model.safetensors", "autoencoder.safetensors"
@@ -86,11 +86,3 @@ def save_module(path: Path, module: nn.Module) -> None:
     """A module's state dict as one safetensors file, atomically."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
     write_tensors(path, tensors)
-
-
-def package_version() -> str:
-    """The installed version of this package."""
-    try:
-        return version("simforcing")
-    except PackageNotFoundError:
-        return "unknown"

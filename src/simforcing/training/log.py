@@ -7,7 +7,6 @@ import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from simforcing.nn.protocols import Loss
 from simforcing.types.files import write_text
+from simforcing.types.version import package_version
 
 LINE_EVERY_S = 10.0
 
@@ -101,7 +101,8 @@ class JsonlLog:
         except OSError as error:
             self._file.truncate(before)
             raise OSError(
-                f"{self.path}: record of step {record['step']} not written ({error.strerror}); older ones are as they were"
+                f"{self.path}: record of step {record['step']} not written ({error.strerror});"
+                " older ones are as they were"
             ) from error
 
     def flush_to_disk(self) -> None:
@@ -218,14 +219,6 @@ def describe_environment(device: torch.device, num_processes: int) -> dict[str, 
         "simforcing": package_version(),
         "python": platform.python_version(),
     }
-
-
-def package_version() -> str:
-    """The installed version, or `source` where the package runs from a source tree."""
-    try:
-        return version("simforcing")
-    except PackageNotFoundError:
-        return "source"
 
 
 def _cpu_model() -> str:
