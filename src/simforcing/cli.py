@@ -3,34 +3,59 @@
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
+
+if TYPE_CHECKING:
+    from simforcing.recipes.prediction import PredictionOptions
 
 _BEGUN_S = time.monotonic()
 
 
+# Modules of optional packages -> the extra of pyproject.toml that installs them.
+EXTRAS = {
+    **dict.fromkeys(("mujoco", "mink", "daqp", "cmaes", "gymnasium"), "sim"),
+    **dict.fromkeys(("diffusers", "transformers", "peft", "torchao"), "wan"),
+    **dict.fromkeys(("websockets", "msgpack"), "serve"),
+    "torchmetrics": "metrics",
+    "ray": "cluster",
+    "rerun": "view",
+    "tensorboard": "tensorboard",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
-class Common:
-    """Options that every long command shares.
+class Compute:
+    """Options of every command that runs a network.
 
     Args:
         device: auto, cpu, cuda, cuda:1 or mps.
         dtype: bfloat16 computes under autocast where the device has it.
         seed: decides everything random.
-        overwrite: replace what an earlier command left in the same place.
     """
 
     device: str = "cpu"
     dtype: Literal["float32", "bfloat16"] = "float32"
     seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Common(Compute):
+    """Options of every command that runs a network and writes.
+
+    Args:
+        overwrite: replace what an earlier command left in the same place.
+    """
+
     overwrite: bool = False
 
 
 How = Annotated[Common, tyro.conf.arg(name="")]
-DEFAULT = Common()
+HowToCompute = Annotated[Compute, tyro.conf.arg(name="")]
+DEFAULT, DEFAULT_COMPUTE = Common(), Compute()
 
 
 def say(line: str) -> None:
@@ -72,6 +97,7 @@ def tabletop(
     size: int = 64,
     processes: int | None = None,
     seed: int = 0,
+    overwrite: bool = False,
 ) -> None:
     """Simulate the table-top scene and write it as LeRobot sets.
 
@@ -83,23 +109,20 @@ def tabletop(
         size: height and width in pixels.
         processes: simulators side by side; default one per core.
         seed: of scenes and tasks.
+        overwrite: replace existing sets.
     """
-    from simforcing.data.tabletop import write_tabletop
+    from simforcing.data.tabletop import TabletopSets
+    from simforcing.recipes.simulate import simulate
+    from simforcing.sim.tabletop import TabletopConfig
 
-    def progress(done: int, total: int) -> None:
-        if done % max(1, total // 20) == 0 or done == total:
-            say(f"simulated {done}/{total} episodes")
-
-    write_tabletop(
-        out,
+    sets = TabletopSets(
         num_episodes=episodes,
         seed=seed,
-        num_frames=frames,
-        size=size,
+        simulator=TabletopConfig(num_frames=frames, size_px=size),
         num_counterfactual_starts=counterfactual_starts,
         num_processes=processes,
-        progress=progress,
     )
+    simulate(sets, out, overwrite=overwrite, report=say)
 
 
 def train(
@@ -114,6 +137,7 @@ def train(
     held_out: int | None = None,
     steps: int | None = None,
     batch_size: int | None = None,
+    normaliser: Literal["min_max", "quantile", "mean_std"] = "min_max",
     autoencoder: Literal["tiny", "taef2"] = "tiny",
     taef2: str | None = None,
     tensorboard: bool = False,
@@ -132,8 +156,9 @@ def train(
         held_out: episodes kept for evaluation; default a tenth.
         steps: training steps; default the recipe's.
         batch_size: clips per step; default the recipe's.
-        autoencoder: tiny (fitted in the run) or taef2.
-        taef2: folder or hub id of the TAEF2 weights.
+        normaliser: of actions and states.
+        autoencoder: tiny (fitted in the run) or, in recipe laptop, taef2.
+        taef2: folder or hub id of the TAEF2 weights; default the author's on the hub.
         tensorboard: write TensorBoard files beside log.jsonl.
     """
     from simforcing.recipes.run import RunOptions
@@ -147,6 +172,7 @@ def train(
         held_out=held_out,
         num_steps=steps,
         batch_size=batch_size,
+        normaliser=normaliser,
         autoencoder=autoencoder,
         taef2_path=taef2,
         tensorboard=tensorboard,
@@ -163,6 +189,7 @@ def generate(
     data: str | None = None,
     episode: tuple[str, ...] = (),
     max_clips: int | None = None,
+    view: str | None = None,
     steps: int | None = None,
     out: Path | None = None,
     how: How = DEFAULT,
@@ -174,6 +201,7 @@ def generate(
         data: data set; default the run's own.
         episode: episodes by name; default the held-out ones.
         max_clips: at most so many.
+        view: camera whose video is written; default the run's first.
         steps: sampling steps; default the recipe's.
         out: folder; default RUN/generated.
     """
@@ -182,14 +210,9 @@ def generate(
     generate_clips(
         run,
         out=out or run / "generated",
-        data=data,
         episodes=episode,
         max_clips=max_clips,
-        num_steps=steps,
-        seed=how.seed,
-        device=how.device,
-        dtype=how.dtype,
-        overwrite=how.overwrite,
+        options=prediction_options(how, data=data, view=view, num_steps=steps),
         report=say,
     )
 
@@ -200,6 +223,7 @@ def evaluate(
     data: str | None = None,
     counterfactuals: str | None = None,
     protocol: str | None = None,
+    view: str | None = None,
     steps: int | None = None,
     out: Path | None = None,
     how: How = DEFAULT,
@@ -211,6 +235,7 @@ def evaluate(
         data: data set; default the run's own.
         counterfactuals: set of true videos from equal starts; default the one beside the data.
         protocol: evaluation protocol; default the one that fits.
+        view: camera that is scored; default the run's first.
         steps: sampling steps; default the recipe's.
         out: folder; default RUN/evaluation.
     """
@@ -218,15 +243,10 @@ def evaluate(
 
     evaluated = evaluate_run(
         run,
-        data=data,
         out=out,
         counterfactuals=counterfactuals,
         protocol=protocol,
-        num_steps=steps,
-        seed=how.seed,
-        device=how.device,
-        dtype=how.dtype,
-        overwrite=how.overwrite,
+        options=prediction_options(how, data=data, view=view, num_steps=steps),
         command=command_line(),
         report=say,
     )
@@ -238,17 +258,17 @@ def demo(out: Path = Path("runs/demo"), data: str | None = None, smoke: bool = F
     """Simulate, train, predict and report, in one go; parts that are already there are kept.
 
     Args:
-        out: folder for data, run and report.
+        out: folder for data, run and report; a data set of your own gets a folder of its own in it.
         data: your own data set instead of the simulated table top.
         smoke: the same path at a size that takes seconds.
     """
     from simforcing.recipes.demo import demo as run
 
     folder = out / "smoke" if smoke else out
-    run(folder, data=data, smoke=smoke, overwrite=how.overwrite, seed=how.seed, device=how.device, report=say)
+    run(folder, smoke=smoke, options=prediction_options(how, data=data), report=say)
 
 
-def doctor(run: Path | None = None, /, data: str | None = None, how: How = DEFAULT) -> None:
+def doctor(run: Path | None = None, /, data: str | None = None, how: HowToCompute = DEFAULT_COMPUTE) -> None:
     """Check this machine, or that a run loads, fits its data and obeys its actions. Exit code 1 where a check fails.
 
     Args:
@@ -258,13 +278,15 @@ def doctor(run: Path | None = None, /, data: str | None = None, how: How = DEFAU
     from simforcing.evaluation.checks import all_passed
 
     if run is None:
+        if data is not None or how != DEFAULT_COMPUTE:
+            raise ValueError("doctor: options are for a run; give its folder first")
         from simforcing.evaluation.environment import environment_checks
 
         checks = environment_checks()
     else:
         from simforcing.recipes.doctor import run_checks
 
-        checks = run_checks(run, data=data, seed=how.seed, device=how.device)
+        checks = run_checks(run, options=prediction_options(how, data=data), report=say)
     for check in checks:
         print(check)
     if not all_passed(checks):
@@ -282,13 +304,22 @@ COMMANDS = {
 }
 
 
+def prediction_options(
+    how: Compute, *, data: str | None, view: str | None = None, num_steps: int | None = None
+) -> "PredictionOptions":
+    """The shared options beside a command's own, as one value."""
+    from simforcing.recipes.prediction import PredictionOptions
+
+    return PredictionOptions(data=data, view=view, num_steps=num_steps, **asdict(how))
+
+
 def command_line() -> str:
     """The command as it was typed, for the record."""
     return " ".join(["simforcing", *sys.argv[1:]])
 
 
 def main() -> None:
-    """Entry point. Exit code 1: failed; 2: the input cannot be used; 130: interrupted."""
+    """Entry point. Exit code 1: failed; 2: input or options cannot be used, or no episode is left; 130: interrupted."""
     try:
         tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="simforcing", description=__doc__)
     except ValueError as error:
@@ -296,6 +327,12 @@ def main() -> None:
         raise SystemExit(2) from None
     except (OSError, RuntimeError, FloatingPointError) as error:
         print(f"simforcing: {one_line(error)}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        print(f"simforcing: {package} is missing: pip install 'simforcing[{EXTRAS[package]}]'", file=sys.stderr)
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         print("simforcing: interrupted; the same command goes on where it stopped", file=sys.stderr)

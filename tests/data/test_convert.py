@@ -141,5 +141,5 @@ def test_the_estimate_grows_with_the_frames_and_a_full_disk_is_told_before_writi
     small = open_dataset(write_own(tmp_path / "small", num_frames=6))
     large = open_dataset(write_own(tmp_path / "large", num_frames=24))
     assert estimate(small, ("front",)) < estimate(large, ("front",))
-    with pytest.raises(ValueError, match=r"MB are needed, .* MB are free"):
+    with pytest.raises(OSError, match=r"MB are needed, .* MB are free"):
         check_free_space(tmp_path / "set", 1e18)

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from simforcing.data.tabletop import TabletopSets, write_tabletop
-from simforcing.sim.tabletop import BRANCHES
+from simforcing.sim.tabletop import BRANCHES, TabletopConfig
 
 lerobot = pytest.importorskip("simforcing.data.lerobot", reason="the LeRobot reader is missing")
 
@@ -81,6 +81,14 @@ def test_an_existing_set_is_never_touched(written: tuple[Path, list[tuple[int, i
         write_tabletop(written[0], num_episodes=1, seed=0)
 
 
+def test_overwriting_replaces_an_older_set(tmp_path: Path):
+    small = TabletopConfig(num_frames=3, size_px=16)
+    for num_episodes in (2, 1):
+        sets = TabletopSets(num_episodes=num_episodes, simulator=small, num_processes=1)
+        sets.write(tmp_path, overwrite=True)
+    assert len(lerobot.read_lerobot(tmp_path / "episodes").episodes) == 1
+
+
 def test_an_interrupted_run_leaves_no_set_behind(tmp_path: Path):
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
@@ -94,3 +102,20 @@ def test_an_interrupted_run_leaves_no_set_behind(tmp_path: Path):
 def test_impossible_sizes_are_refused_by_name(kwargs: dict):
     with pytest.raises(ValueError, match=r"num_episodes 0|seed -1"):
         TabletopSets(**kwargs)
+
+
+def test_every_episode_is_read_with_the_camera_it_was_rendered_by(written: tuple[Path, list[tuple[int, int]]]):
+    simulator = TabletopConfig(num_frames=7, size_px=32).build()
+    truth = [simulator.episode(seed=0, index=index).camera for index in range(3)]
+    simulator.close()
+    episodes = lerobot.read_lerobot(written[0] / "episodes").episodes
+    assert [episode.views[0].camera for episode in episodes] == truth
+    assert truth[0] != truth[1]
+
+
+def test_branches_of_a_start_share_their_first_frame_bit_for_bit(written: tuple[Path, list[tuple[int, int]]]):
+    episodes = lerobot.read_lerobot(written[0] / "counterfactuals").episodes
+    for start in range(2):
+        first = [episode.views[0].frames.read(0, 1) for episode in episodes[start * BRANCHES : (start + 1) * BRANCHES]]
+        for other in first[1:]:
+            np.testing.assert_array_equal(other, first[0])

@@ -97,13 +97,13 @@ def estimate(episode_set: EpisodeSet, views: tuple[str, ...]) -> tuple[float, fl
 
 
 def check_free_space(destination: Path, num_bytes: float) -> None:
-    """ValueError naming both sizes where the disk of `destination` has less room than is needed."""
+    """OSError naming both sizes where the disk of `destination` has less room than is needed."""
     existing = destination.absolute()
     while not existing.exists():
         existing = existing.parent
     free = shutil.disk_usage(existing).free
     if free < num_bytes:
-        raise ValueError(f"{destination}: about {num_bytes / 1e6:.1f} MB are needed, {free / 1e6:.1f} MB are free")
+        raise OSError(f"{destination}: about {num_bytes / 1e6:.1f} MB are needed, {free / 1e6:.1f} MB are free")
 
 
 def rows_per_frame(

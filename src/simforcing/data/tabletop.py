@@ -50,17 +50,26 @@ class TabletopSets:
         """Episodes in both sets together."""
         return self.num_episodes + BRANCHES * self.num_counterfactual_starts
 
-    def write(self, root: str | Path, progress: Progress | None = None) -> None:
+    @property
+    def names(self) -> list[str]:
+        """Folders that are written."""
+        return ["episodes", "counterfactuals"][: 2 if self.num_counterfactual_starts else 1]
+
+    def refuse_existing(self, root: Path) -> None:
+        """ValueError where one of the sets is there already."""
+        for name in self.names:
+            if (root / name).exists():
+                raise ValueError(f"{root / name} exists already; choose another folder, or --overwrite")
+
+    def write(self, root: str | Path, progress: Progress | None = None, *, overwrite: bool = False) -> None:
         """Write `<root>/episodes` and, if asked for, `<root>/counterfactuals`.
 
-        Each set appears under its name when all of it is there. Raises ValueError where one of them exists already;
-        RuntimeError where OpenGL is missing or a simulation process dies.
+        Each set appears under its name when all of it is there; with `overwrite` it then replaces an older one. Raises
+        ValueError where one of them exists already; RuntimeError where OpenGL is missing or a simulation process dies.
         """
         root = Path(root)
-        names = ["episodes", "counterfactuals"][: 2 if self.num_counterfactual_starts else 1]
-        for name in names:
-            if (root / name).exists():
-                raise ValueError(f"{root / name} exists already; delete it or choose another folder")
+        if not overwrite:
+            self.refuse_existing(root)
         done = 0
 
         def count() -> None:
@@ -70,17 +79,17 @@ class TabletopSets:
                 progress(done, self.num_written)
 
         with Workers(self.simulator, num_processes=self.num_processes) as workers:
-            for name in names:
+            for name in self.names:
                 if name == "episodes":
                     episodes = workers.episodes(seed=self.seed, num_episodes=self.num_episodes)
                 else:
                     episodes = workers.counterfactuals(seed=self.seed, num_starts=self.num_counterfactual_starts)
-                with self._writer(root / name) as writer, closing(episodes):
+                with self._writer(root / name, overwrite) as writer, closing(episodes):
                     for episode in episodes:
                         _add(writer, episode)
                         count()
 
-    def _writer(self, root: Path) -> LeRobotWriter:
+    def _writer(self, root: Path, overwrite: bool) -> LeRobotWriter:
         size = (self.simulator.size_px, self.simulator.size_px)
         layout = layout_named("tabletop")
         return LeRobotWriter(
@@ -90,6 +99,7 @@ class TabletopSets:
             action_layout=layout,
             state_layout=layout,
             robot=TABLETOP_ARM.name,
+            overwrite=overwrite,
         )
 
 
@@ -100,6 +110,7 @@ def _add(writer: LeRobotWriter, episode: SimulatedEpisode) -> None:
         action=episode.action,
         state=episode.state,
         task=episode.task,
+        cameras={VIEW: episode.camera},
         extra={"start": np.full(rows, episode.start), "branch": np.full(rows, episode.branch)},
     )
 

@@ -1,12 +1,11 @@
 """Checks of a finished run: it loads strictly, it fits its data, and it obeys its actions."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from simforcing.data.clips import Clips
-from simforcing.data.open import open_dataset
-from simforcing.data.verify import verify_videos
 from simforcing.evaluation.checks import Check
 from simforcing.evaluation.doctor import (
     agreement_check,
@@ -19,13 +18,26 @@ from simforcing.evaluation.doctor import (
 from simforcing.evaluation.following import with_actions_of
 from simforcing.generation.rollout import Predictor
 from simforcing.models.bundle import Bundle, load_bundle
-from simforcing.recipes.evaluate import groups_of, held_out_episodes, stored_sampler
-from simforcing.types import Clip, EpisodeSet
+from simforcing.recipes.estimate import Report, prediction_cost, verified
+from simforcing.recipes.evaluate import groups_of
+from simforcing.recipes.prediction import (
+    DEFAULT,
+    PredictionOptions,
+    Ready,
+    episodes_with,
+    held_out_episodes,
+    open_for,
+    stored_sampler,
+    view_index,
+)
+from simforcing.types import Clip, EpisodeSet, NetworkInput
 
 MAX_CLIPS = 32
+PREDICTIONS_PER_CLIP = 3  # under its actions with two noises, and under other actions
+BATCH = 8
 
 
-def run_checks(run_dir: Path, *, data: str | None = None, seed: int = 0, device: str = "cpu") -> list[Check]:
+def run_checks(run_dir: Path, *, options: PredictionOptions = DEFAULT, report: Report = print) -> list[Check]:
     """Every check of a run, in order; later ones need the earlier to pass.
 
     Raises:
@@ -35,20 +47,31 @@ def run_checks(run_dir: Path, *, data: str | None = None, seed: int = 0, device:
     if not loaded.passed:
         return [loaded]
     bundle = load_bundle(run_dir)
-    source = data or bundle.about.get("data")
-    opened = open_dataset(str(source))
+    opened = open_for(bundle, options.data)
     checks = [loaded, *agreement_checks(bundle, opened)]
     if any(check.passed is False for check in checks):
         return checks
-    opened = verify_videos(opened, bundle.spec.views)
-    checks.append(normaliser_check("action", np.concatenate([e.action for e in opened.episodes]), bundle.spec.action))
+    opened = verified(opened, bundle.spec.views, report)
+    checks.append(input_check("action", [e.action for e in opened.episodes], bundle.spec.action))
     states = [e.state for e in opened.episodes if e.state is not None]
-    if bundle.spec.state is not None:
-        checks.append(normaliser_check("state", np.concatenate(states), bundle.spec.state))
-    clips, others, clusters = obedience_pairs(bundle, opened)
-    predictor = Predictor(bundle, stored_sampler(bundle), device=device)
-    checks.append(obedience_check(clips, others, predictor.predict, clusters=clusters, seed=seed))
+    if bundle.spec.state is not None and states:
+        checks.append(input_check("state", states, bundle.spec.state))
+    view = view_index(bundle.spec, options.view)
+    sampler = stored_sampler(bundle, options.num_steps)
+    predictor = Predictor(bundle, sampler, view=view, device=options.device, dtype=options.dtype)
+    held_out = episodes_with(held_out_episodes(bundle, opened), bundle.spec.views[view])
+    ready = Ready(bundle=bundle, data=opened, held_out=tuple(held_out), predictor=predictor)
+    clips, others, clusters = obedience_pairs(ready)
+    count = PREDICTIONS_PER_CLIP * len(clips)
+    if clips:
+        report(prediction_cost(predictor, clips[0], count, batch_size=BATCH, num_bytes=0, what="predictions"))
+    checks.append(obedience_check(clips, others, predictor.predict, clusters=clusters, seed=options.seed))
     return checks
+
+
+def input_check(name: str, values: Sequence[np.ndarray], reader: NetworkInput) -> Check:
+    """The normaliser fits the stored numbers, in the form that the network reads."""
+    return normaliser_check(name, reader.rewrite(np.concatenate(values)), reader.normaliser)
 
 
 def agreement_checks(bundle: Bundle, opened: EpisodeSet) -> list[Check]:
@@ -57,26 +80,26 @@ def agreement_checks(bundle: Bundle, opened: EpisodeSet) -> list[Check]:
     checks = [layout_check("action", spec.action.layout, opened.action_layout)]
     if spec.state is not None:
         checks.append(layout_check("state", spec.state.layout, opened.state_layout))
-    checks.append(agreement_check("fps", spec.fps, opened.episodes[0].fps))
+    rates = {episode.fps for episode in opened.episodes}
+    checks.append(agreement_check("fps", spec.fps, max(rates, key=lambda rate: abs(rate - spec.fps))))
     if spec.robot is not None and opened.robot is not None:
         checks.append(agreement_check("robot", spec.robot, opened.robot))
     return checks
 
 
-def obedience_pairs(bundle: Bundle, opened: EpisodeSet) -> tuple[list[Clip], list[Clip], list[str]]:
+def obedience_pairs(ready: Ready) -> tuple[list[Clip], list[Clip], list[str]]:
     """Clips, the same clips under other actions that start from the same pose, and the start that each belongs to.
 
     True counterfactual branches where the data has them, else mirrored actions on held-out clips (of all episodes
     where fewer than two were held out: whether the video changes can be asked of any).
     """
-    groups = groups_of(bundle, opened, None)
+    groups = groups_of(ready, None)
     if groups:
         pairs = [(g.clips[i], g.clips[(i + 1) % len(g.clips)], g.start) for g in groups for i in range(len(g.clips))]
         pairs = pairs[:MAX_CLIPS]
         return [a for a, _, _ in pairs], [with_actions_of(a, b) for a, b, _ in pairs], [start for _, _, start in pairs]
-    held = held_out_episodes(bundle, opened)
-    episodes = held if len(held) > 1 else opened.episodes
-    windows = Clips(episodes, bundle.spec, stride=bundle.spec.num_frames - 1)
+    episodes = ready.held_out if len(ready.held_out) > 1 else episodes_with(list(ready.data.episodes), ready.view)
+    windows = Clips(episodes, ready.spec, stride=ready.spec.num_frames - 1)
     step = max(1, len(windows) // MAX_CLIPS)
     clips = [windows[i] for i in range(0, len(windows), step)][:MAX_CLIPS]
-    return clips, mirrored_actions(clips, bundle.spec.action.layout), [clip.episode for clip in clips]
+    return clips, mirrored_actions(clips, ready.spec.action.layout), [clip.episode for clip in clips]

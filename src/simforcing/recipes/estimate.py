@@ -1,18 +1,63 @@
 """What a long command will cost on this machine, measured on a small part of the work before it starts."""
 
 import time
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 
 from simforcing.data.clips import Clips
 from simforcing.data.latents import conditions_of, encode_clips, first_frame_observed
+from simforcing.data.verify import CHUNK, verify_videos
 from simforcing.generation.rollout import Predictor
 from simforcing.nn.batch import Batch, map_tensors
 from simforcing.nn.device import find_device
 from simforcing.recipes.run import Run
 from simforcing.training.draws import draw
-from simforcing.types import Clip, EpisodeSet
+from simforcing.types import Clip, DataSpec, EpisodeSet
 
+Report = Callable[[str], None]
 VIDEO_BYTES_PER_PIXEL = 0.2  # H.264 at our quality, measured on robot clips; an upper bound
+REPORT_BYTES, REPORT_BYTES_PER_CLIP = 400e3, 3e3  # page, figures and record without videos, measured
+REPORT_VIDEO_SIDE_PX = 256  # small frames are enlarged for the eye
+PROGRESS_EVERY_S = 2.0
+
+
+def verified(data: EpisodeSet, views: Sequence[str], report: Report) -> EpisodeSet:
+    """`verify_videos`, with its cost first, a line of progress every few seconds, and a line per episode left out."""
+    report(verification_cost(data, views))
+    known = verify_videos(data, views, progress=throttled(report, "checked videos of", "episodes"))
+    for item in known.rejected[len(data.rejected) :]:
+        report(f"{known.root}: episode {item.name} is left out: {item.reason}")
+    return known
+
+
+def verification_cost(data: EpisodeSet, views: Sequence[str]) -> str:
+    """Time of decoding every frame in these views: the first part of the first video is timed."""
+    chosen = [(e.num_frames, view) for e in data.episodes for view in e.views if view.name in views]
+    num_frames = sum(count for count, _ in chosen)
+    if not chosen:
+        return "no video to check"
+    count = min(CHUNK, chosen[0][0])
+    begun = time.monotonic()
+    try:
+        chosen[0][1].frames.read(0, count)
+    except ValueError:
+        return f"checking that {num_frames} frames decode"  # the check itself names what is wrong
+    seconds = (time.monotonic() - begun) / count * num_frames
+    return f"checking that {num_frames} frames decode: about {in_words(seconds)} on this machine"
+
+
+def throttled(report: Report, verb: str, things: str) -> Callable[[int, int], None]:
+    """A progress callback that speaks at most every PROGRESS_EVERY_S seconds; quick work stays silent."""
+    last = time.monotonic()
+
+    def progress(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= PROGRESS_EVERY_S:
+            last = time.monotonic()
+            report(f"{verb} {done}/{total} {things}")
+
+    return progress
 
 
 def training_cost(run: Run, data: EpisodeSet) -> str:
@@ -31,40 +76,58 @@ def training_cost(run: Run, data: EpisodeSet) -> str:
         observed=first_frame_observed(clean).expand(batch_size, -1),
         conditions=conditions,
     )
-    device = find_device(run.trainer.device)
-    model = run.model.build().to(device)
-    draws = draw(batch, run.seed, 0, range(batch_size))
-    batch, draws = map_tensors(batch, lambda x: x.to(device)), map_tensors(draws, lambda x: x.to(device))
-    times = []
-    for _ in range(2):
-        begun = time.monotonic()
-        run.objective(model, batch, draws).total.backward()
-        times.append(time.monotonic() - begun)
-    seconds = encode_s * len(clips) + min(times) * run.trainer.num_steps * 1.1
-    parameters = sum(p.numel() for p in model.parameters())
-    num_bytes = 4 * clean.numel() * len(clips) + 4 * parameters * (4 * run.trainer.keep_checkpoints + 1)
+    step_s, num_parameters = step_cost(run, batch)
+    seconds = encode_s * len(clips) + step_s * run.trainer.num_steps * 1.1
+    num_bytes = 4 * clean.numel() * len(clips) + 4 * num_parameters * (4 * run.trainer.keep_checkpoints + 1)
     return (
         f"about {in_words(seconds)} on this machine ({len(clips)} windows, {run.trainer.num_steps} steps"
         f" of {batch_size} clips), {num_bytes / 1e6:.0f} MB of disk"
     )
 
 
-def prediction_cost(predictor: Predictor, clip: Clip, count: int, *, batch_size: int, with_videos: bool) -> str:
+def step_cost(run: Run, batch: Batch) -> tuple[float, int]:
+    """(seconds of the quicker of two steps, parameters of the model)."""
+    device = find_device(run.trainer.device)
+    model = run.model.build().to(device)
+    draws = draw(batch, run.seed, 0, range(run.trainer.batch_size))
+    batch, draws = map_tensors(batch, lambda x: x.to(device)), map_tensors(draws, lambda x: x.to(device))
+    times = []
+    for _ in range(2):
+        begun = time.monotonic()
+        run.objective(model, batch, draws).total.backward()
+        times.append(time.monotonic() - begun)
+    return min(times), sum(p.numel() for p in model.parameters())
+
+
+def prediction_cost(
+    predictor: Predictor, clip: Clip, count: int, *, batch_size: int, num_bytes: float, what: str = "clips"
+) -> str:
     """Time and disk of predicting `count` clips like this one: one sampling step of one batch is timed.
 
     Args:
-        with_videos: each clip is written twice, alone and beside the real one (three panels).
+        num_bytes: what will be written.
+        what: name of what is counted.
     """
     size = min(batch_size, count)
-    probe = Predictor(
-        predictor.bundle, replace(predictor.sampler, num_steps=1), view=predictor.view, device=str(predictor.device)
-    )
+    probe = copy(predictor)
+    probe.sampler = replace(predictor.sampler, num_steps=1)
     begun = time.monotonic()
     probe.predict([clip] * size, [0] * size)
     seconds = (time.monotonic() - begun) * predictor.sampler.num_steps * count / size
-    pixels = clip.frames[0].size / 3 * 4
-    disk = f", {count * pixels * VIDEO_BYTES_PER_PIXEL / 1e6:.1f} MB of disk" if with_videos else ""
-    return f"about {in_words(seconds)} on this machine for {count} clips{disk}"
+    return f"about {in_words(seconds)} on this machine for {count} {what}, {num_bytes / 1e6:.1f} MB of disk"
+
+
+def clip_bytes(spec: DataSpec) -> float:
+    """Of one clip as two videos: alone, and beside the real one (three panels)."""
+    return 4 * spec.num_frames * spec.resize.height * spec.resize.width * VIDEO_BYTES_PER_PIXEL
+
+
+def report_bytes(spec: DataSpec, num_clips: int, num_videos: int) -> float:
+    """Of an evaluation's folder: page with videos in text form, record and contact sheet."""
+    scale = max(1.0, REPORT_VIDEO_SIDE_PX / max(spec.resize.height, spec.resize.width))
+    pixels = 3 * spec.num_frames * spec.resize.height * spec.resize.width * scale**2
+    videos = min(num_videos, num_clips) * pixels * VIDEO_BYTES_PER_PIXEL * 4 / 3 / scale  # enlarged frames are smooth
+    return REPORT_BYTES + REPORT_BYTES_PER_CLIP * num_clips + videos
 
 
 def in_words(seconds: float) -> str:

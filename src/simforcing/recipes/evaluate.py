@@ -1,17 +1,14 @@
 """Scores a finished run on its held-out episodes and writes the report."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from simforcing.data.clips import Clips
 from simforcing.data.counterfactuals import counterfactual_groups
 from simforcing.data.open import open_dataset
-from simforcing.data.spec import window_of
-from simforcing.data.verify import verify_videos
-from simforcing.data.windows import window_starts
 from simforcing.evaluation.following import (
     CounterfactualGroup,
     FollowingResult,
@@ -24,13 +21,17 @@ from simforcing.evaluation.protocols import METRICS, PROTOCOLS, Protocol, protoc
 from simforcing.evaluation.record import write_record
 from simforcing.evaluation.report import write_report
 from simforcing.evaluation.scoring import EvaluationResult, EvaluationSettings, Provenance, evaluate
-from simforcing.generation.rollout import Predictor
-from simforcing.generation.sampler import SamplerConfig
-from simforcing.models.bundle import Bundle, load_bundle
-from simforcing.recipes.estimate import prediction_cost
-from simforcing.types import Clip, DataSpec, Episode, EpisodeSet, from_json, to_json
+from simforcing.recipes.estimate import Report, prediction_cost, report_bytes
+from simforcing.recipes.prediction import (
+    DEFAULT,
+    PredictionOptions,
+    Ready,
+    episodes_with,
+    ready_to_predict,
+    starts_at_zero,
+)
+from simforcing.types import DataSpec, to_json
 
-Report = Callable[[str], None]
 REPORT, RESULTS, SHEET = "report.html", "results.json", "contact_sheet.png"
 
 
@@ -47,98 +48,71 @@ class Evaluated:
 def evaluate_run(
     run_dir: Path,
     *,
-    data: str | None = None,
     out: Path | None = None,
     counterfactuals: str | None = None,
     protocol: str | None = None,
-    num_steps: int | None = None,
-    seed: int = 0,
-    device: str = "cpu",
-    dtype: Literal["float32", "bfloat16"] = "float32",
-    overwrite: bool = False,
+    options: PredictionOptions = DEFAULT,
     command: str = "",
     report: Report = print,
 ) -> Evaluated:
     """Score the held-out episodes of a run under one protocol and write report.html, results.json and a contact sheet.
 
     Args:
-        data: data set; default: the one that the run was trained on.
         out: folder of the report; default: RUN/evaluation.
         counterfactuals: set of true videos from equal starts; default: the folder `counterfactuals` beside the data.
         protocol: name; default: the first whose frames and size fit.
-        num_steps: of the sampler; default: the recipe's.
-        seed: of noise and bootstrap.
 
     Raises:
         ValueError: a run or data set that cannot be used, in one line.
     """
     folder = Path(out) if out else Path(run_dir) / "evaluation"
-    if (folder / RESULTS).exists() and not overwrite:
+    if (folder / RESULTS).exists() and not options.overwrite:
         raise ValueError(f"{folder} holds an evaluation already; choose another --out, or --overwrite")
-    bundle = load_bundle(run_dir)
-    settings = EvaluationSettings(seed=seed)
-    sampler = stored_sampler(bundle, num_steps)
-    opened = open_for(bundle, data)
-    held = held_out_episodes(bundle, opened)
-    clips = Clips(held, bundle.spec, stride=bundle.spec.num_frames - 1)
-    rules = protocol_named(protocol) if protocol else fitting_protocol(bundle.spec)
-    report(
-        f"{len(clips)} held-out clips of {len(held)} episodes, protocol {rules.name}, {sampler.num_steps} steps each"
-    )
-    predictor = Predictor(bundle, sampler, view=settings.view, device=device, dtype=dtype)
+    ready = ready_to_predict(run_dir, options, report)
+    spec, predictor = ready.spec, ready.predictor
+    settings = EvaluationSettings(seed=options.seed, view=predictor.view)
+    clips = Clips(ready.held_out, spec, stride=spec.num_frames - 1)
+    groups = groups_of(ready, counterfactuals)
+    rules = protocol_named(protocol) if protocol else fitting_protocol(spec)
+    counts = f"{len(clips)} held-out clips of {len(ready.held_out)} episodes, view {ready.view}"
+    report(f"{counts}, protocol {rules.name}, {predictor.sampler.num_steps} steps each")
+    branches = sum(len(group.clips) for group in groups)
     if len(clips):
-        report(prediction_cost(predictor, clips[0], len(clips), batch_size=settings.batch_size, with_videos=False))
+        count, num_bytes = len(clips) + 2 * branches, report_bytes(spec, len(clips), settings.num_videos)
+        what = f"predictions and the report in {folder}"
+        size = settings.batch_size
+        report(prediction_cost(predictor, clips[0], count, batch_size=size, num_bytes=num_bytes, what=what))
     result = evaluate(
         clips,
         predictor.predict,
         predictor.reconstruct,
         rules,
         settings=settings,
-        provenance=provenance_of(run_dir, bundle, opened, sampler, command),
+        provenance=provenance_of(run_dir, ready, command),
         progress=lambda done, total: report(f"scoring clips: {done}/{total}"),
     )
-    groups = groups_of(bundle, opened, counterfactuals)
+    following = not_applicable("the data has no true videos of other actions from the same start")
     if groups:
-        report(f"swapping actions between {sum(len(g.clips) for g in groups)} true branches of {len(groups)} starts")
-    following = (
-        cost_of_swapped_actions(groups, predictor.predict, rules, seed=settings.seed, view=settings.view)
-        if groups
-        else not_applicable("the data has no true videos of other actions from the same start")
-    )
+        report(f"swapping actions between {branches} true branches of {len(groups)} starts")
+        following = cost_of_swapped_actions(groups, predictor.predict, rules, seed=settings.seed, view=settings.view)
+    return write_results(Path(run_dir), folder, ready, result, following)
+
+
+def write_results(
+    run_dir: Path, folder: Path, ready: Ready, result: EvaluationResult, following: FollowingResult
+) -> Evaluated:
+    """Write the record, the page and the contact sheet."""
     folder.mkdir(parents=True, exist_ok=True)
     write_record(folder / RESULTS, result, following)
-    title = f"{bundle.about.get('recipe', 'world model')} on {Path(opened.root).name}"
-    logs = {"world model": Path(run_dir) / "log.jsonl"}
-    write_report(folder / REPORT, result, title=title, following=following, logs=logs)
+    title = f"{ready.bundle.about.get('recipe', 'world model')} on {Path(ready.data.root).name}"
+    if len(ready.spec.views) > 1:
+        title += f", view {ready.view}"
+    write_report(folder / REPORT, result, title=title, following=following, logs={"world model": run_dir / "log.jsonl"})
     if result.examples:
         first = result.examples[0]
-        sheet = contact_sheet(first.truth, first.predicted, bundle.spec.fps, title=first.task)
+        sheet = contact_sheet(first.truth, first.predicted, ready.spec.fps, title=first.task)
         sheet.save(folder / SHEET)
     return Evaluated(result=result, following=following, report=folder / REPORT, results=folder / RESULTS)
-
-
-def stored_sampler(bundle: Bundle, num_steps: int | None = None) -> SamplerConfig:
-    """The sampler of the recipe that made the run, at another number of steps if one is given."""
-    sampler = from_json(SamplerConfig, bundle.about["run"]["sampler"], "sampler")
-    return sampler if num_steps is None else replace(sampler, num_steps=num_steps)
-
-
-def open_for(bundle: Bundle, data: str | None) -> EpisodeSet:
-    """The run's data set, or another one, checked against what the model reads, broken videos left out by name."""
-    source = data or bundle.about.get("data")
-    if not source:
-        raise ValueError("the run does not say what data it was trained on; give --data")
-    opened = open_dataset(source, layout=None)
-    bundle.spec.check(opened)
-    return verify_videos(opened, bundle.spec.views)
-
-
-def held_out_episodes(bundle: Bundle, opened: EpisodeSet) -> list[Episode]:
-    """Held-out episodes by name; of another set than the training one, all."""
-    if opened.fingerprint != bundle.spec.fingerprint:
-        return list(opened.episodes)
-    names = set(bundle.about["held_out"])
-    return [episode for episode in opened.episodes if episode.name in names]
 
 
 def fitting_protocol(spec: DataSpec) -> Protocol:
@@ -150,39 +124,32 @@ def fitting_protocol(spec: DataSpec) -> Protocol:
     return PROTOCOLS["predicted-frames"]
 
 
-def groups_of(bundle: Bundle, opened: EpisodeSet, counterfactuals: str | None) -> list[CounterfactualGroup]:
-    """Counterfactual clips from each start's first frame; empty where there is no such set."""
-    beside = Path(opened.root).parent / "counterfactuals"
+def groups_of(ready: Ready, counterfactuals: str | None) -> list[CounterfactualGroup]:
+    """Counterfactual clips from each start's first frame, of the branches with the view; empty without such a set."""
+    beside = Path(ready.data.root).parent / "counterfactuals"
     if counterfactuals is None and not (beside / "meta").is_dir():
         return []
     branches = open_dataset(counterfactuals or beside)
-    bundle.spec.check(branches)
+    ready.spec.check(branches)
     groups = []
     for start, episodes in counterfactual_groups(branches).items():
-        clips = [clip for clip in (first_clip(episode, bundle.spec) for episode in episodes) if clip is not None]
-        if len(clips) > 1:
-            groups.append(CounterfactualGroup(start=start, clips=tuple(clips)))
+        usable = [e for e in episodes_with(episodes, ready.view) if starts_at_zero(e, ready.spec)]
+        if len(usable) > 1:
+            clips = tuple(Clips([episode], ready.spec, stride=1)[0] for episode in usable)
+            groups.append(CounterfactualGroup(start=start, clips=clips))
     return groups
 
 
-def first_clip(episode: Episode, spec: DataSpec) -> Clip | None:
-    """The window at frame 0, where it fits."""
-    clips = Clips([episode], spec, stride=1)
-    return clips[0] if window_starts(episode, window_of(spec))[:1] == [0] else None
-
-
-def provenance_of(
-    run_dir: Path, bundle: Bundle, opened: EpisodeSet, sampler: SamplerConfig, command: str
-) -> Provenance:
-    settings = {key: value for key, value in to_json(sampler).items() if key != "type"}
+def provenance_of(run_dir: Path, ready: Ready, command: str) -> Provenance:
+    settings = {key: value for key, value in to_json(ready.predictor.sampler).items() if key != "type"}
     return Provenance(
         run=str(run_dir),
         command=command,
-        data=str(opened.root),
-        data_fingerprint=opened.fingerprint,
+        data=str(ready.data.root),
+        data_fingerprint=ready.data.fingerprint,
         sampler=settings,
-        rejected=opened.rejected,
-        warnings=opened.warnings,
+        rejected=ready.data.rejected,
+        warnings=ready.data.warnings,
     )
 
 
@@ -201,16 +168,16 @@ def summary(evaluated: Evaluated) -> Sequence[str]:
     else:
         for moving, label in ((False, "whole frame"), (True, "moving region")):
             cost = evaluated.following.cost(moving=moving)
-            lines.append(f"cost of swapped actions, {label}: {in_words(cost, 'gain')}")
+            lines.append(f"cost of swapped actions, {label}: {in_words(cost, 'gain', 'start')}")
     return lines
 
 
-def in_words(interval: Interval, kind: Literal["dB", "ssim", "gain"]) -> str:
-    """Mean and interval; without an interval where one episode cannot give one."""
+def in_words(interval: Interval, kind: Literal["dB", "ssim", "gain"], cluster: str = "episode") -> str:
+    """Mean and interval; without an interval where one cluster (episode, start) cannot give one."""
     number = {"dB": "{:.2f}", "ssim": "{:.3f}", "gain": "{:+.2f}"}[kind]
     unit = " dB" if kind == "gain" else ""
     if not math.isfinite(interval.mean):
         return "n/a"
     if not math.isfinite(interval.low):
-        return f"{number.format(interval.mean)}{unit} (one episode)"
+        return f"{number.format(interval.mean)}{unit} (one {cluster})"
     return f"{number.format(interval.mean)}{unit} [{number.format(interval.low)}, {number.format(interval.high)}]"

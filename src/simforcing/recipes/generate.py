@@ -1,34 +1,31 @@
 """Predicts clips of a data set with a finished run and writes them as mp4."""
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from simforcing.data.clips import Clips
 from simforcing.data.video import write_video
 from simforcing.evaluation.pictures import side_by_side
-from simforcing.generation.rollout import Predictor
-from simforcing.models.bundle import load_bundle
-from simforcing.recipes.estimate import prediction_cost
-from simforcing.recipes.evaluate import held_out_episodes, open_for, stored_sampler
-from simforcing.types import Episode
+from simforcing.models.bundle import AUTOENCODER, MODEL
+from simforcing.recipes.estimate import Report, clip_bytes, prediction_cost
+from simforcing.recipes.prediction import DEFAULT, PredictionOptions, Ready, episodes_with, ready_to_predict
+from simforcing.training.checkpoint import named_differences
+from simforcing.types import Episode, to_json
+from simforcing.types.files import read_json, write_json
 
-Report = Callable[[str], None]
 BATCH = 8
+SETTINGS = "settings.json"
 
 
 def generate_clips(
     run_dir: Path,
     *,
     out: Path,
-    data: str | None = None,
     episodes: Sequence[str] = (),
     max_clips: int | None = None,
-    num_steps: int | None = None,
-    seed: int = 0,
-    device: str = "cpu",
-    dtype: Literal["float32", "bfloat16"] = "float32",
-    overwrite: bool = False,
+    options: PredictionOptions = DEFAULT,
     report: Report = print,
 ) -> list[Path]:
     """Write `<episode>-<start>.mp4` (prediction) and `<episode>-<start>.compare.mp4` (real | predicted | difference).
@@ -36,38 +33,81 @@ def generate_clips(
     Clips that are already there are kept, so an interrupted call goes on where it stopped, with the same seeds.
 
     Args:
-        data: data set; default: the run's own.
         episodes: names; default: the held-out ones (of another set, all).
         max_clips: at most so many clips.
-        num_steps: of the sampler; default: the recipe's.
-        seed: clip i uses seed + i.
+        options: window i of the data set is predicted with options.seed + i.
 
     Raises:
-        ValueError: a run or data set that cannot be used, or an unknown episode (the choices are listed).
+        ValueError: a run or data set that cannot be used, an unknown episode (the choices are listed), or videos in
+            `out` that were made with other settings.
     """
-    bundle = load_bundle(run_dir)
-    opened = open_for(bundle, data)
-    chosen = named_episodes(opened.episodes, episodes) if episodes else held_out_episodes(bundle, opened)
-    clips = Clips(chosen, bundle.spec, stride=bundle.spec.num_frames - 1)
+    ready = ready_to_predict(run_dir, options, report)
+    spec, predictor = ready.spec, ready.predictor
+    chosen = named_episodes(ready.data.episodes, episodes) if episodes else ready.held_out
+    clips = Clips(episodes_with(list(chosen), ready.view), spec, stride=spec.num_frames - 1)
     if len(clips) == 0:
-        raise ValueError(f"{opened.root}: no chosen episode has the {bundle.spec.num_frames} frames of a window")
+        raise ValueError(
+            f"{ready.data.root}: no chosen episode has view {ready.view} and the {spec.num_frames} frames of a window"
+        )
     count = min(len(clips), max_clips or len(clips))
-    predictor = Predictor(bundle, stored_sampler(bundle, num_steps), device=device, dtype=dtype)
+    claim_videos(out, settings_of(run_dir, ready, options), overwrite=options.overwrite)
     paths = [out / f"{episode.name.replace('/', '_')}-{start:05d}.mp4" for episode, start in clips.keys[:count]]
-    todo = [i for i in range(count) if overwrite or not (paths[i].exists() and compared_path(paths[i]).exists())]
+    todo = [
+        i for i in range(count) if options.overwrite or not (paths[i].exists() and compared_path(paths[i]).exists())
+    ]
     report(f"{count} clips, {count - len(todo)} already there, to {out}")
     if todo:
-        report(prediction_cost(predictor, clips[todo[0]], len(todo), batch_size=BATCH, with_videos=True))
+        num_bytes = clip_bytes(spec) * len(todo)
+        report(prediction_cost(predictor, clips[todo[0]], len(todo), batch_size=BATCH, num_bytes=num_bytes))
+    numbers = window_numbers(ready)
     for at in range(0, len(todo), BATCH):
         indices = todo[at : at + BATCH]
         batch = [clips[i] for i in indices]
-        predicted = predictor.predict(batch, [seed + i for i in indices])
+        predicted = predictor.predict(batch, [options.seed + numbers[clip.episode, clip.start] for clip in batch])
         for i, clip, frames in zip(indices, batch, predicted, strict=True):
-            compared = side_by_side(clip.frames[predictor.view], frames, bundle.spec.fps)
-            write_video(compared_path(paths[i]), compared, bundle.spec.fps)
-            write_video(paths[i], frames, bundle.spec.fps)
+            compared = side_by_side(clip.frames[predictor.view], frames, spec.fps)
+            write_video(compared_path(paths[i]), compared, spec.fps)
+            write_video(paths[i], frames, spec.fps)
         report(f"generated {at + len(indices)}/{len(todo)}")
     return paths
+
+
+def window_numbers(ready: Ready) -> dict[tuple[str, int], int]:
+    """(episode, start) -> number of the window in the whole set: a clip's seed does not depend on what was asked."""
+    keys = Clips(ready.data.episodes, ready.spec, stride=ready.spec.num_frames - 1).keys
+    return {(episode.name, start): number for number, (episode, start) in enumerate(keys)}
+
+
+def settings_of(run_dir: Path, ready: Ready, options: PredictionOptions) -> dict[str, Any]:
+    """All that decides a video, as JSON values."""
+    digest = hashlib.sha256()
+    for name in (MODEL, AUTOENCODER):
+        digest.update((Path(run_dir) / name).read_bytes())
+    return {
+        "model_sha256": digest.hexdigest(),
+        "data_fingerprint": ready.data.fingerprint,
+        "view": ready.view,
+        "sampler": to_json(ready.predictor.sampler),
+        "seed": options.seed,
+        "dtype": options.dtype,
+    }
+
+
+def claim_videos(out: Path, settings: dict[str, Any], *, overwrite: bool) -> None:
+    """Store the settings in a new folder; in one with videos, refuse others, or remove its videos to overwrite."""
+    compared = sorted(out.glob("*.compare.mp4"))
+    path = out / SETTINGS
+    if compared:
+        then = read_json(path) if path.exists() else {}
+        differences = named_differences(then, settings)
+        if differences and not overwrite:
+            raise ValueError(
+                f"{out} holds videos of other settings: {differences[0]}; choose another --out, or --overwrite"
+            )
+        for video in compared if differences else ():
+            video.unlink()
+            video.with_name(video.name.replace(".compare.mp4", ".mp4")).unlink(missing_ok=True)
+    write_json(path, settings)
 
 
 def compared_path(path: Path) -> Path:

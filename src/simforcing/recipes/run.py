@@ -4,16 +4,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from simforcing.data.clips import Clips
 from simforcing.data.spec import fit_spec
 from simforcing.data.windows import WindowSpec, split_episodes
 from simforcing.generation.sampler import SamplerConfig
 from simforcing.models.autoencoder import TinyAutoencoderConfig
+from simforcing.models.taef2 import CHANNELS as TAEF2_CHANNELS
 from simforcing.models.taef2 import Taef2Config
 from simforcing.models.world_model import WorldModelConfig
 from simforcing.training.objectives import FlowMatching
 from simforcing.training.trainer import TrainerConfig
 from simforcing.types import DataSpec, Episode, EpisodeSet, Resize
 from simforcing.types.episodes import ResizePolicy
+from simforcing.types.normalisers import NormaliserKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +30,9 @@ class RunOptions:
         resize: policy where the stored aspect differs.
         held_out: how many episodes are kept for evaluation.
         num_steps, batch_size: of the world model's training.
-        autoencoder: tiny (trained in the run) or taef2 (weights from `taef2_path`, a folder or hub id).
+        normaliser: of actions and states: min_max, quantile or mean_std.
+        autoencoder: tiny (fitted in the run) or, in recipe laptop, taef2 (weights from `taef2_path`, a folder or hub
+            id; default the author's).
     """
 
     views: tuple[str, ...] | None = None
@@ -37,12 +42,17 @@ class RunOptions:
     held_out: int | None = None
     num_steps: int | None = None
     batch_size: int | None = None
+    normaliser: NormaliserKind = "min_max"
     autoencoder: Literal["tiny", "taef2"] = "tiny"
     taef2_path: str | None = None
     seed: int = 0
     device: str = "cpu"
     dtype: Literal["float32", "bfloat16"] = "float32"
     tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        if self.taef2_path is not None and self.autoencoder != "taef2":
+            raise ValueError(f"taef2_path is {self.taef2_path}, but the autoencoder is {self.autoencoder}, not taef2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +78,11 @@ class Run:
 
     Args:
         recipe: name of the recipe that made it.
-        window_stride: frames between the starts of training windows; a multiple of the temporal factor, so that the
-            latents of windows can be encoded once.
+        window_stride: frames between the starts of training windows, each of which is encoded once.
         held_out: names of the episodes that training never sees.
+
+    Raises:
+        ValueError: parts that do not fit each other, both named.
     """
 
     recipe: str
@@ -83,6 +95,27 @@ class Run:
     trainer: TrainerConfig
     sampler: SamplerConfig
 
+    def __post_init__(self) -> None:
+        noised = [name for name in ("video", "action") if getattr(self.objective.sigma, name)]
+        if missing := [name for name in noised if name not in self.model.denoises]:
+            raise ValueError(
+                f"objective.sigma noises {', '.join(noised)}, but model.denoises is"
+                f" {', '.join(self.model.denoises) or 'empty'}; without a head: {', '.join(missing)}"
+            )
+        if repeated := sorted({name for name in self.held_out if self.held_out.count(name) > 1}):
+            raise ValueError(f"held_out names {', '.join(repeated)} more than once")
+        if self.window_stride < 1:
+            raise ValueError(f"window_stride is {self.window_stride}, expected at least 1")
+        config = self.autoencoder.config
+        pairs = {
+            "channels": (self.model.channels, TAEF2_CHANNELS if isinstance(config, Taef2Config) else config.channels),
+            "action_dim": (self.model.action_dim, self.spec.action_dim),
+            "state_dim": (self.model.state_dim, self.spec.state_dim),
+        }
+        for name, (reads, given) in pairs.items():
+            if reads != given:
+                raise ValueError(f"model.{name} is {reads}, but autoencoder and data give {given}")
+
     @property
     def seed(self) -> int:
         return self.trainer.seed
@@ -93,7 +126,12 @@ class Prepared:
     """What a recipe decides about a data set before it chooses networks."""
 
     spec: DataSpec
+    training: tuple[Episode, ...]
     held_out: tuple[str, ...]
+
+    def num_windows(self, stride: int) -> int:
+        """Training windows that start every `stride` frames."""
+        return len(Clips(self.training, self.spec, stride=stride))
 
     @property
     def state_dim(self) -> int:
@@ -101,7 +139,7 @@ class Prepared:
 
     @property
     def action_dim(self) -> int:
-        return self.spec.action.layout.dim
+        return self.spec.action_dim
 
 
 def prepare(
@@ -137,7 +175,14 @@ def prepare(
     window = WindowSpec(
         num_frames=num_frames, views=views, resize=Resize(height=height, width=width, policy=options.resize)
     )
-    return Prepared(spec=fit_spec(data, training, window=window), held_out=tuple(e.name for e in held_out))
+    spec = fit_spec(data, training, window=window, normaliser=options.normaliser)
+    return Prepared(spec=spec, training=tuple(training), held_out=tuple(e.name for e in held_out))
+
+
+def require_tiny(options: RunOptions, recipe: str) -> None:
+    """ValueError where another autoencoder is asked for than the one that this recipe fits."""
+    if options.autoencoder != "tiny":
+        raise ValueError(f"recipe {recipe} fits its own autoencoder; {options.autoencoder} goes with recipe laptop")
 
 
 def _longest_window(training: list[Episode], max_frames: int, temporal_factor: int) -> int:

@@ -1,18 +1,15 @@
 """`simforcing train`: a data set and a recipe to a finished run, with an estimate first."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from simforcing.data.open import open_dataset, require_layout
 from simforcing.data.validate import describe
-from simforcing.data.verify import verify_videos
 from simforcing.models.bundle import Bundle
+from simforcing.models.taef2 import HUB_ID
 from simforcing.recipes import recipe_named
-from simforcing.recipes.estimate import training_cost
+from simforcing.recipes.estimate import Report, training_cost, verified
 from simforcing.recipes.execute import execute
 from simforcing.recipes.run import RunOptions
-
-Report = Callable[[str], None]
 
 
 def train_on(
@@ -31,13 +28,13 @@ def train_on(
         ValueError: unusable data, no declared layout, a choice that does not fit, or another run in `out`.
     """
     plan = recipe_named(recipe)
-    opened = open_dataset(data)
+    opened = open_dataset(data, cameras=options.views)
     for line in describe(opened):
         report(line)
     require_layout(opened)
-    known = verify_videos(opened, options.views or (opened.episodes[0].views[0].name,))
-    for item in known.rejected[len(opened.rejected) :]:
-        report(f"{known.root}: episode {item.name} is left out: {item.reason}")
+    known = verified(opened, options.views or (opened.episodes[0].views[0].name,), report)
     run = plan(known, options)
+    if options.autoencoder == "taef2" and options.taef2_path is None:
+        report(f"TAEF2 weights: {HUB_ID} from the hub; --taef2 PATH reads a folder")
     report(training_cost(run, known))
     return execute(run, known, out, report=report, command=command, overwrite=overwrite)

@@ -68,13 +68,13 @@ def save_checkpoint(folder: Path, step: int, tensors: Mapping[str, Tensor], desc
 
     Whenever the process or the machine dies, the folder holds the old files and either all of the new one or none.
     Raises OSError in one line where the disk is full or not writable (the temporary file is removed);
-    ValueError where a tensor holds NaN or infinity: such a state is never written.
+    FloatingPointError where a tensor holds NaN or infinity: such a state is never written.
     """
     path = checkpoint_path(folder, step)
     contiguous = _without_shared_memory(tensors)
     bad = [name for name, value in contiguous.items() if value.is_floating_point() and not _is_finite(value)]
     if bad:
-        raise ValueError(f"checkpoint at step {step} not written: NaN or infinity in {', '.join(bad[:5])}")
+        raise FloatingPointError(f"checkpoint at step {step} not written: NaN or infinity in {', '.join(bad[:5])}")
     text = json.dumps({"format": FORMAT, "step": step, **description}, sort_keys=True, allow_nan=False)
     header = {"simforcing": text, "sha256": _digest(contiguous, text)}
     write_tensors(path, contiguous, header)
