@@ -1,4 +1,4 @@
-"""The documents do what they say: every command of a ```console block runs, in order, in one folder per document.
+"""Documents and examples do what they say: each command of a ```console block runs, in order, a folder per document.
 
 A command that cannot run here (hours, an accelerator, the reader's data) stands in a ```sh block, after the reason;
 scripts/check_documents.py looks its options up.
@@ -13,6 +13,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from simforcing import RunOptions, execute, open_dataset, recipe_named
+from simforcing.data.tabletop import write_tabletop
+from simforcing.data.video import VideoFrames
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -64,6 +68,19 @@ def test_every_command_of_the_document_runs(document: Path, programs: str, tmp_p
             ["bash", "-euo", "pipefail", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True
         )
         assert done.returncode == 0, f"$ {command}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+
+
+def test_the_example_predicts_a_clip_of_a_debug_run(tmp_path: Path):
+    write_tabletop(tmp_path, num_episodes=3, seed=0, num_frames=9, size=32, num_processes=1)
+    data = open_dataset(tmp_path / "episodes")
+    options = RunOptions(num_steps=1, batch_size=2, held_out=1)
+    run = recipe_named("debug")(data, options)
+    execute(run, data, tmp_path / "run", report=lambda line: None)
+    command = [sys.executable, ROOT / "examples/predict.py", tmp_path / "run", tmp_path / "out.mp4"]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    assert repr(run.held_out[0]) in done.stdout
+    assert VideoFrames(tmp_path / "out.mp4").num_frames == run.spec.num_frames
 
 
 def test_commands_are_found_and_continued_lines_joined():
