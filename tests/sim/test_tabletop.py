@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 from simforcing.sim.robot import TABLETOP_ARM
 from simforcing.sim.tabletop import BRANCHES, SimulatedEpisode, Tabletop, TabletopConfig
@@ -152,3 +153,22 @@ def test_simulation_never_imports_torch():
         "assert 'torch' not in sys.modules, 'torch was imported'"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_camera_projects_the_gripper_to_the_hands_orange_pixels():
+    simulator = TabletopConfig(num_frames=9, size_px=96).build()
+    episodes = [simulator.episode(seed=4, index=index) for index in range(8)]
+    simulator.close()
+    offsets = []
+    for episode in episodes:
+        pixels = episode.frames.astype(int)
+        red, green, blue = np.moveaxis(pixels, -1, 0)
+        orange = (red > 140) & (red > 1.4 * green) & (green > 1.8 * blue)
+        back = Rotation.from_euler("xyz", episode.state[:, 3:6]).as_matrix()[:, :, 2]
+        hand = episode.camera.project(episode.state[:, :3] + 0.055 * back)  # 5.5 cm behind the finger tips
+        for seen, (column, row) in zip(orange, hand, strict=True):
+            if seen.sum() > 60 and 15 < column < 80 and 15 < row < 80:
+                rows, columns = np.nonzero(seen)
+                offsets.append(np.hypot(rows.mean() - row, columns.mean() - column))
+    assert len(offsets) > 30
+    assert np.median(offsets) < 3  # of 96 pixels

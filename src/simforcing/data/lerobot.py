@@ -10,11 +10,11 @@ from jaxtyping import UInt8
 
 from simforcing.data.formats import declared, fingerprint
 from simforcing.data.frame_index import one_line
-from simforcing.data.lerobot_format import IMAGE_PREFIX, Declaration, read_declaration
+from simforcing.data.lerobot_format import IMAGE_PREFIX, Declaration, read_declaration, read_episode_cameras
 from simforcing.data.lerobot_tables import DAMAGED, NUMBERS, EpisodeRow, LeRobotTables
 from simforcing.data.validate import Candidate, Inspector
 from simforcing.data.video import JpegFrames, VideoFrames, probe
-from simforcing.types import EpisodeSet, FrameSource, Layout, View
+from simforcing.types import Camera, EpisodeSet, FrameSource, Layout, View
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +54,16 @@ def read_lerobot(
     _check_width(tables, "action", columns.action, declaration.action_layout)
     if columns.state:
         _check_width(tables, "state", columns.state, declaration.state_layout)
-    views = _chosen_views(tables, declaration, cameras)
+    views = _chosen_views(tables, declaration, cameras, inspector)
+    own_cameras = read_episode_cameras(folder)
     names = declaration.episode_names
     if names and len(names) != len(tables.episodes):
         inspector.warn(f"{folder}: {len(names)} episode names for {len(tables.episodes)} episodes: numbers are used")
         names = ()
     for position, episode in enumerate(tables.episodes):
         name = names[position] if names else f"episode_{episode.index:06d}"
-        opened = _Opening(tables, declaration, columns, views, episode, name)
+        pinholes = {**declaration.cameras, **own_cameras.get(name, {})}
+        opened = _Opening(tables, declaration, columns, views, episode, name, pinholes)
         inspector.consider(name, opened.candidate)
     data_files = {episode.data_file for episode in tables.episodes}
     videos = {episode.videos[key][0] for episode in tables.episodes for key in views.values() if key in episode.videos}
@@ -129,6 +131,7 @@ class _Opening:
     views: dict[str, str]
     episode: EpisodeRow
     name: str
+    cameras: dict[str, Camera]
 
     def candidate(self) -> Candidate:
         rows = self.tables.rows(self.episode)
@@ -142,7 +145,12 @@ class _Opening:
             fps=self.declaration.fps or self.tables.fps,
             num_frames=self.episode.length,
             views=tuple(
-                View(name=view, frames=source, masks=sources.get(masks.get(view, "")))
+                View(
+                    name=view,
+                    frames=source,
+                    camera=self.cameras.get(view),
+                    masks=sources.get(masks.get(view, "")),
+                )
                 for view, source in sources.items()
                 if view not in hidden
             ),
@@ -226,13 +234,15 @@ def _check_width(tables: LeRobotTables, field: str, keys: tuple[str, ...], layou
         )
 
 
-def _chosen_views(tables: LeRobotTables, declaration: Declaration, cameras: Sequence[str] | None) -> dict[str, str]:
+def _chosen_views(
+    tables: LeRobotTables, declaration: Declaration, cameras: Sequence[str] | None, inspector: Inspector
+) -> dict[str, str]:
     """View name -> feature key, masks of chosen views included; ValueError lists the choices."""
-    keys = {
-        _short(key): key
-        for key in tables.keys("video", "image")
-        if not (tables.features[key].get("info") or {}).get("video.is_depth_map")
-    }
+    images = {_short(key): key for key in tables.keys("video", "image")}
+    depth = [view for view, key in images.items() if _is_depth(tables.features[key])]
+    keys = {view: key for view, key in images.items() if view not in depth}
+    if depth:
+        inspector.warn(f"{inspector.root}: depth is not read from LeRobot sets: {', '.join(depth)} left out")
     if cameras is None:
         return keys
     chosen = {}
@@ -245,3 +255,9 @@ def _chosen_views(tables: LeRobotTables, declaration: Declaration, cameras: Sequ
         if mask in keys:
             chosen[mask] = keys[mask]
     return chosen
+
+
+def _is_depth(feature: dict) -> bool:
+    """v2.1 and v3.0 mark depth in the video's info; some sets in the feature's own."""
+    info = feature.get("info") or feature.get("video_info")
+    return isinstance(info, dict) and bool(info.get("video.is_depth_map") or info.get("is_depth_map"))

@@ -4,19 +4,21 @@ Facts of the format only; `lerobot` reads it, `lerobot_writer` writes it, `lerob
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from simforcing.types import Layout, from_json, layout_named, to_json
+from simforcing.types import Camera, Layout, from_json, layout_named, to_json
+from simforcing.types.cameras import camera_from_json, camera_to_json
 
 Version = Literal["v2.1", "v3.0"]
 VERSIONS: tuple[Version, ...] = ("v3.0", "v2.1")
 INFO_PATH = "meta/info.json"
 STATS_PATH = "meta/stats.json"
 DECLARATION_PATH = "meta/simforcing.json"
+CAMERAS_PATH = "meta/cameras.json"
 FILES_PER_CHUNK = 1000
 DATA_FILE_MB = 100
 VIDEO_FILE_MB = 200
@@ -60,6 +62,7 @@ class Declaration:
         fps: true rate in Hz; None: info.json is right.
         masks: view name -> name of the view that holds its mask (white inside).
         episode_names: original names of the episodes; empty: `episode_000000` and so on.
+        cameras: view name -> its camera in every episode that meta/cameras.json does not name.
     """
 
     action_layout: Layout | None = None
@@ -68,6 +71,7 @@ class Declaration:
     fps: float | None = None
     masks: dict[str, str] = field(default_factory=dict)
     episode_names: tuple[str, ...] = ()
+    cameras: dict[str, Camera] = field(default_factory=dict)
 
 
 def read_declaration(root: str | Path) -> Declaration:
@@ -80,9 +84,36 @@ def read_declaration(root: str | Path) -> Declaration:
         raise ValueError(f"{path}: expected an object, found {type(value).__name__}")
     try:
         layouts = {key: _layout_json(value[key]) for key in ("action_layout", "state_layout") if value.get(key)}
-        return from_json(Declaration, {**value, **layouts}, "declaration")
+        cameras = cameras_from_json(value.pop("cameras", {}), "cameras")
+        return replace(from_json(Declaration, {**value, **layouts}, "declaration"), cameras=cameras)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def read_episode_cameras(root: str | Path) -> dict[str, dict[str, Camera]]:
+    """meta/cameras.json: episode name -> view name -> camera, where episodes differ; empty where there is none."""
+    path = Path(root) / CAMERAS_PATH
+    if not path.is_file():
+        return {}
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: expected an object, found {type(value).__name__}")
+    try:
+        return {name: cameras_from_json(cameras, name) for name, cameras in value.items()}
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def cameras_from_json(value: Any, where: str) -> dict[str, Camera]:
+    """View name -> camera; ValueError names the place."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{where}: expected an object of cameras by view, found {value!r:.80}")
+    return {view: camera_from_json(camera, f"{where}.{view}") for view, camera in value.items()}
+
+
+def cameras_to_json(cameras: dict[str, Camera]) -> dict[str, Any]:
+    """The inverse."""
+    return {view: camera_to_json(camera) for view, camera in cameras.items()}
 
 
 def _layout_json(value: Any) -> Any:
@@ -94,8 +125,8 @@ def _layout_json(value: Any) -> Any:
 
 def write_declaration(root: str | Path, declaration: Declaration) -> None:
     """Write meta/simforcing.json of a set."""
-    value = to_json(declaration)
-    for key in ("masks", "episode_names"):
+    value = to_json(replace(declaration, cameras={})) | {"cameras": cameras_to_json(declaration.cameras)}
+    for key in ("masks", "episode_names", "cameras"):
         if not value[key]:
             del value[key]
     write_json(Path(root) / DECLARATION_PATH, value)

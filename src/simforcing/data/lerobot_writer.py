@@ -19,7 +19,7 @@ from simforcing.data.lerobot_files import Storage, TableFiles, VideoFiles
 from simforcing.data.lerobot_format import IMAGE_PREFIX, Declaration, Version
 from simforcing.data.lerobot_stats import Stats, aggregate, image_stats, vector_stats
 from simforcing.data.video import Codec
-from simforcing.types import Layout
+from simforcing.types import Camera, Layout
 
 PARTIAL_MARK = ".simforcing-partial"
 
@@ -39,6 +39,7 @@ class LeRobotWriter:
         version: v3.0 (episodes share files) or v2.1 (a file per episode).
         codec: h264 | av1.
         masks: view name -> the view that holds its masks.
+        cameras: view name -> its camera in all episodes that are not added with one of their own.
         overwrite: replace an existing `root`, at closing time.
         data_file_mb, video_file_mb: v3.0 starts a new file where one would grow beyond this.
         crf: video quality, lower is better; None: the codec's default.
@@ -54,6 +55,7 @@ class LeRobotWriter:
     version: Version = "v3.0"
     codec: Codec = "h264"
     masks: dict[str, str] = field(default_factory=dict)
+    cameras: dict[str, Camera] = field(default_factory=dict)
     overwrite: bool = False
     data_file_mb: int | float = on_disk.DATA_FILE_MB
     video_file_mb: int | float = on_disk.VIDEO_FILE_MB
@@ -67,6 +69,7 @@ class LeRobotWriter:
             raise ValueError(
                 f"{self.root}: {len(self.views)} views at {self.fps} Hz, expected at least one and fps > 0"
             )
+        self._check_cameras(self.cameras)
         for mask in {*self.masks, *self.masks.values()} - set(self.views):
             raise ValueError(f"{self.root}: mask of or in view {mask!r}; views: {', '.join(self.views)}")
         if self.root.exists() and not self.overwrite:
@@ -80,6 +83,7 @@ class LeRobotWriter:
         self._episodes: list[dict[str, Any]] = []
         self._stats: list[dict[str, Stats]] = []
         self._names: list[str] = []
+        self._episode_cameras: dict[str, dict[str, Camera]] = {}
         self._num_rows = 0
         with self._reporting_disk_errors():
             shutil.rmtree(self._partial, ignore_errors=True)
@@ -105,6 +109,7 @@ class LeRobotWriter:
         task: str = "",
         extra: dict[str, Any] | None = None,
         name: str | None = None,
+        cameras: dict[str, Camera] | None = None,
     ) -> None:
         """Append one episode.
 
@@ -114,10 +119,12 @@ class LeRobotWriter:
             task: the instruction.
             extra: further columns, one value or row per frame, or one value for the whole episode.
             name: the episode's original name.
+            cameras: view name -> its camera in this episode, where it is not the set's.
         Raises:
             ValueError: a field of the wrong shape, dtype or length, NaN, or columns that differ between episodes.
             OSError: the disk is full; the data set is then given up and `root` untouched.
         """
+        self._check_cameras(cameras or {})
         columns = self._columns(frames, action, state, extra or {})
         num_frames = len(action)
         index = len(self._episodes)
@@ -141,6 +148,8 @@ class LeRobotWriter:
         self._episodes.append(where)
         self._stats.append(stats)
         self._names.append(name or f"episode_{index:06d}")
+        if cameras:
+            self._episode_cameras[self._names[-1]] = cameras
         self._num_rows += num_frames
 
     def close(self) -> None:
@@ -186,6 +195,15 @@ class LeRobotWriter:
             raise OSError(
                 error.errno, f"{self.root}: cannot write the data set ({reason}); nothing was changed"
             ) from error
+
+    def _check_cameras(self, cameras: dict[str, Camera]) -> None:
+        for view, camera in cameras.items():
+            if view not in self.views:
+                raise ValueError(f"{self.root}: camera of view {view!r}; views: {', '.join(self.views)}")
+            if camera.size != self.views[view]:
+                raise ValueError(
+                    f"{self.root}: camera of view {view} is of {camera.size}, frames of {self.views[view]}"
+                )
 
     def _columns(
         self, frames: dict[str, np.ndarray], action: np.ndarray, state: np.ndarray | None, extra: dict[str, Any]
@@ -273,7 +291,11 @@ class LeRobotWriter:
             fps=self.fps,
             masks=self.masks,
             episode_names=() if numbered else tuple(self._names),
+            cameras=self.cameras,
         )
+        if self._episode_cameras:
+            cameras = {name: on_disk.cameras_to_json(views) for name, views in self._episode_cameras.items()}
+            on_disk.write_json(self._partial / on_disk.CAMERAS_PATH, cameras)
         on_disk.write_declaration(self._partial, declaration)
 
     def _info(self) -> dict[str, Any]:

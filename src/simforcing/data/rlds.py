@@ -145,6 +145,8 @@ def _candidate(name: str, path: Path, span: RecordSpan, fps: float, inspector: I
     except ValueError as error:
         raise ValueError(f"{path}: record {name}: {error}") from error
     images = _images(features, data)
+    if depth := [key.removeprefix(OBSERVATION) for key in features if key.startswith(OBSERVATION) and "depth" in key]:
+        inspector.warn_once(f"{inspector.root}: depth is not read from record files: {', '.join(depth)} left out")
     if not images:
         raise ValueError(f"{path}: record {name}: no images under {OBSERVATION}*")
     num_steps = len(next(iter(images.values())))

@@ -184,6 +184,11 @@ class Inspector:
         """Add one warning line."""
         self._warnings.append(" ".join(line.split()))
 
+    def warn_once(self, line: str) -> None:
+        """Add one warning line unless it is there."""
+        if line not in self._warnings:
+            self.warn(line)
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """All lines so far; headers overridden from the same to the same rate share one."""

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from simforcing.sim.robot import ARM_DEFAULTS, ARM_MATERIALS, Robot, arm_actuators, arm_body, arm_contacts
+from simforcing.types import Camera
 
 Shape = Literal["box", "cylinder"]
 Colour = tuple[float, float, float]
@@ -283,6 +284,20 @@ def look_at(position: Float[np.ndarray, "3"], target: Float[np.ndarray, "3"]) ->
     quaternion = np.empty(4)
     mujoco.mju_mat2Quat(quaternion, np.stack([right, np.cross(back, right), back], axis=1).ravel())
     return quaternion
+
+
+def pinhole(scene: Scene, size_px: int) -> Camera:
+    """The camera that a scene is rendered with, in OpenCV's axes; the world's frame is the arm's base."""
+    columns = np.empty(9)
+    position = np.array(scene.camera_position_m)
+    mujoco.mju_quat2Mat(columns, look_at(position, np.array(scene.camera_target_m)))
+    right, up, back = columns.reshape(3, 3).T
+    pose = np.eye(4)
+    pose[:3, :3], pose[:3, 3] = np.stack([right, -up, -back], axis=1), position
+    focal_px = size_px / 2 / np.tan(np.deg2rad(scene.camera_fovy_deg) / 2)
+    centre_px = (size_px - 1) / 2
+    intrinsics = np.array([[focal_px, 0.0, centre_px], [0.0, focal_px, centre_px], [0.0, 0.0, 1.0]])
+    return Camera(size=(size_px, size_px), intrinsics=intrinsics, pose=pose)
 
 
 def _apply_textures(scene: Scene, model: mujoco.MjModel) -> None:

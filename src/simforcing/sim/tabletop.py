@@ -18,8 +18,9 @@ from jaxtyping import Float, UInt8
 from simforcing.sim.kinematics import Kinematics, site_pose
 from simforcing.sim.render import Renderer
 from simforcing.sim.robot import TABLETOP_ARM
-from simforcing.sim.scene import Scene, SceneConfig, apply, compile_tabletop, place_objects
+from simforcing.sim.scene import Scene, SceneConfig, apply, compile_tabletop, pinhole, place_objects
 from simforcing.sim.tasks import Command, Plan, Planner, TaskKind, Workspace
+from simforcing.types import Camera
 
 EPISODES, COUNTERFACTUALS = 0, 1  # streams of random numbers: the two sets never share a scene
 BRANCHES = 4
@@ -81,6 +82,7 @@ class SimulatedEpisode:
     """Frames, measured states and commands; row i of both belongs to frame i, the last command is the final one again.
 
     Args:
+        camera: that the frames are seen by; poses of states and actions are in its base frame.
         lifted: the targeted object was clearly above the table at some frame.
         start, branch: number of the shared start and of the action sequence in a counterfactual set, else index and 0.
     """
@@ -89,6 +91,7 @@ class SimulatedEpisode:
     action: Float[np.ndarray, "f 7"]
     state: Float[np.ndarray, "f 7"]
     joint_rad: Float[np.ndarray, "f 6"]
+    camera: Camera
     task: str
     kind: TaskKind
     lifted: bool
@@ -198,6 +201,7 @@ class Tabletop:
             action=np.concatenate([chosen.commands, chosen.commands[-1:]]).astype(np.float32),
             state=record.state.astype(np.float32),
             joint_rad=record.joint_rad,
+            camera=pinhole(scene, self.config.size_px),
             task=chosen.task,
             kind=chosen.kind,
             lifted=bool(lift_m > LIFT_M),
