@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,25 +11,25 @@ from simforcing.models.autoencoder import TinyAutoencoderConfig
 from simforcing.models.bundle import CONFIG, MODEL, Bundle, load_bundle
 from simforcing.models.presets import tiny_world_model
 from simforcing.nn.tensor_file import read_tensors
-from simforcing.types import DataSpec, Normaliser, Resize, layout_named
+from simforcing.types import DataSpec, NetworkInput, Resize, layout_named
 
 
 def bundle() -> Bundle:
     layout = layout_named("tabletop")
-    normaliser = Normaliser(kind="min_max", layout=layout, offset=(0.1,) * 7, scale=(0.5,) * 7)
+    reader = NetworkInput.fit(np.random.default_rng(0).uniform(-1, 1, (20, 7)), layout)
     spec = DataSpec(
         views=("front",),
         num_frames=9,
         fps=5.0,
         num_actions=8,
         resize=Resize(height=16, width=16),
-        action=normaliser,
-        state=normaliser,
+        action=reader,
+        state=reader,
         robot="arm",
         fingerprint="abc",
     )
     model = tiny_world_model(
-        channels=4, action_dim=7, state_dim=7, width=24, action_width=12, num_layers=1, head_width=12, text_width=8
+        channels=4, action_dim=10, state_dim=10, width=24, action_width=12, num_layers=1, head_width=12, text_width=8
     )
     autoencoder = TinyAutoencoderConfig(channels=4, num_decoder_blocks=0).build()
     return Bundle(model=model.build(), autoencoder=autoencoder, spec=spec, about={"recipe": "debug", "held_out": ["a"]})
@@ -68,7 +69,7 @@ def damaged(tmp_path: Path, change) -> None:
         (lambda c: c["model"].update(mask="dense"), "model.mask: 'dense' is not one of"),
         (lambda c: c["model"].update(patch=4), "has shape"),
         (lambda c: c["model"].update(state_dim=0), "extra state_in.bias; extra state_in.weight"),
-        (lambda c: c["spec"]["action"].update(offset=[0.0]), "offset has 1 numbers, layout tabletop has 7"),
+        (lambda c: c["spec"]["action"]["normaliser"].update(offset=[0.0]), "offset has 1 numbers, layout tabletop for"),
     ],
 )
 def test_a_damaged_bundle_is_refused_by_field(tmp_path: Path, change, message: str):

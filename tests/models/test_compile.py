@@ -23,7 +23,7 @@ def test_a_compiled_model_equals_the_eager_one_forward_and_backward():
         view_present=torch.ones(2, 1, dtype=torch.bool),
         state=torch.randn(2, 2),
         state_valid=torch.ones(2, 2, dtype=torch.bool),
-        text=encode_bytes(["push", "lift"], 64),
+        text=encode_bytes(["push", "lift"]),
     )
     z, sigma = torch.randn(2, 1, 3, 4, 4, 4), torch.tensor([[0.0, 0.4, 0.4], [0.0, 0.9, 0.9]])
     outputs, gradients = [], []

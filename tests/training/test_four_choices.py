@@ -35,7 +35,7 @@ def batch_and_draws() -> tuple[Batch, Draws]:
         action_valid=torch.ones(B, K, A, dtype=torch.bool),
         action_frame=tuple((i + 1) / 4 for i in range(K)),
         view_present=torch.ones(B, V, dtype=torch.bool),
-        text=encode_bytes(["push the block", "reach"], 64),
+        text=encode_bytes(["push the block", "reach"]),
     )
     batch = Batch(clean=torch.randn(B, V, G, C, H, W), observed=observed, conditions=conditions)
     draws = Draws(

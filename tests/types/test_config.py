@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from simforcing.types import Resize, from_json, to_json
+from simforcing.types import Resize, check_choices, from_json, to_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,3 +85,14 @@ def test_checks_of_the_class_run_when_it_is_read() -> None:
 def test_what_json_cannot_hold_is_refused() -> None:
     with pytest.raises(ValueError, match="a config cannot hold"):
         to_json({"x": object()})
+
+
+def test_a_misspelt_choice_is_refused_with_the_choices():
+    @dataclass(frozen=True, kw_only=True)
+    class Choice:
+        kind: Literal["one", "two"] = "one"
+        size: int = 0
+
+    check_choices(Choice())
+    with pytest.raises(ValueError, match="Choice: unknown kind 'oen'; choices: one, two"):
+        check_choices(Choice(kind="oen"))  # type: ignore[arg-type]

@@ -27,4 +27,4 @@ class Clips(Sequence[Clip]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         episode, start = self.keys[index]
-        return read_clip(episode, start, self._window, self.spec.action.layout.dim, self.spec.state_dim)
+        return read_clip(episode, start, self._window, self.spec.action.layout.dim, self.spec.stored_state_dim)

@@ -16,7 +16,7 @@ from simforcing.nn.protocols import Autoencoder
 from simforcing.nn.tensor_file import read_tensors, write_tensors
 from simforcing.types import Clip, DataSpec
 
-MAX_TEXT_BYTES = 64
+GRID_TOLERANCE = 0.02  # of a frame: what uneven time stamps may shift an action by
 ENCODE_CHUNK = 64  # clips in memory at a time
 Progress = Callable[[int, int], None]
 
@@ -44,24 +44,40 @@ def conditions_of(clips: Sequence[Clip], spec: DataSpec, temporal_factor: int) -
                 f"episode {clip.episode}, frame {clip.start}: {len(clip.action)} actions in the window;"
                 f" this model reads {spec.num_actions}"
             )
-    valid = np.stack([clip.action_valid for clip in clips])
-    action = np.stack([spec.action.normalise(clip.action) for clip in clips]) * valid
-    latent_s = temporal_factor / spec.fps
-    step_s = np.diff(clips[0].action_time_s).mean() if spec.num_actions > 1 else 1 / spec.fps
-    state, state_valid = None, None
-    if spec.state is not None:
-        state_valid = np.stack([clip.state_valid for clip in clips])
-        state = np.stack([spec.state.normalise(clip.state) for clip in clips]) * state_valid
+    actions = [spec.action.read(clip.action, clip.action_valid) for clip in clips]
+    states = [] if spec.state is None else [spec.state.read(clip.state[None], clip.state_valid[None]) for clip in clips]
     return Conditions(
-        action=torch.from_numpy(action.astype(np.float32)),
-        action_valid=torch.from_numpy(valid),
-        # an action leads to the frame at its end; rounding keeps the grid equal from window to window
-        action_frame=tuple(np.round((clips[0].action_time_s + step_s) / latent_s, 6).tolist()),
-        view_present=torch.from_numpy(np.stack([clip.view_present for clip in clips])),
-        state=None if state is None else torch.from_numpy(state.astype(np.float32)),
-        state_valid=None if state_valid is None else torch.from_numpy(state_valid),
-        text=encode_bytes([clip.task for clip in clips], MAX_TEXT_BYTES),
+        action=_stacked([values for values, _ in actions]),
+        action_valid=_stacked([valid for _, valid in actions]),
+        action_frame=action_grid(clips, spec, temporal_factor),
+        view_present=_stacked([clip.view_present for clip in clips]),
+        state=_stacked([values[0] for values, _ in states]) if states else None,
+        state_valid=_stacked([valid[0] for _, valid in states]) if states else None,
+        text=encode_bytes([clip.task for clip in clips]),
     )
+
+
+def action_grid(clips: Sequence[Clip], spec: DataSpec, temporal_factor: int) -> tuple[float, ...]:
+    """Latent frame that each action leads to: the end of its interval over the spacing of latent frames.
+
+    Raises:
+        ValueError: a clip whose actions stand at other times of its window than the first clip's.
+    """
+    latent_s = temporal_factor / spec.fps
+    step_s = float(np.median(np.diff(clips[0].action_time_s))) if spec.num_actions > 1 else 1 / spec.fps
+    for clip in clips:
+        shift_s = np.abs(clip.action_time_s - clips[0].action_time_s).max()
+        if shift_s > GRID_TOLERANCE / spec.fps:
+            raise ValueError(
+                f"episode {clip.episode}, frame {clip.start}: actions stand {shift_s:.3f} s from where those of episode"
+                f" {clips[0].episode}, frame {clips[0].start} do; choose a window stride that keeps their phase"
+            )
+    # rounding keeps the grid equal from window to window
+    return tuple(np.round((clips[0].action_time_s + step_s) / latent_s, 3).tolist())
+
+
+def _stacked(arrays: Sequence[np.ndarray]) -> Tensor:
+    return torch.from_numpy(np.stack(arrays))
 
 
 @torch.no_grad()
@@ -144,7 +160,8 @@ class LatentWindows:
 def _joined(parts: Sequence[Conditions]) -> Conditions:
     """Conditions of consecutive chunks as one."""
     grids = {part.action_frame for part in parts}
-    assert len(grids) == 1, "windows of one spec have one grid of action times"
+    if len(grids) != 1:
+        raise ValueError("actions stand at other times in other windows; choose a stride that keeps their phase")
     joined: dict[str, Any] = {"action_frame": parts[0].action_frame}
     for field in fields(parts[0]):
         values = [getattr(part, field.name) for part in parts]

@@ -6,7 +6,7 @@ import numpy as np
 
 from simforcing.data.open import require_layout
 from simforcing.data.windows import WindowSpec, action_rows, window_starts
-from simforcing.types import DataSpec, Episode, EpisodeSet, Normaliser
+from simforcing.types import DataSpec, Episode, EpisodeSet, NetworkInput
 from simforcing.types.normalisers import NormaliserKind
 
 
@@ -27,27 +27,32 @@ def fit_spec(
     rates = sorted({episode.fps for episode in training})
     if len(rates) != 1:
         raise ValueError(f"{data.root}: video rates {', '.join(f'{r:g}' for r in rates)} Hz; a run needs one")
-    starts = [(episode, start) for episode in training for start in window_starts(episode, window)[:1]]
+    starts = [(episode, start) for episode in training for start in window_starts(episode, window)]
     if not starts:
         longest = max(episode.num_frames for episode in training)
         raise ValueError(
             f"{data.root}: no training episode fits a window of {window.num_frames} frames (longest: {longest})"
             f" with a view among {', '.join(window.views)}"
         )
-    counts = sorted({len(action_rows(episode, start, window.num_frames)) for episode, start in starts})
-    if len(counts) != 1:
-        raise ValueError(f"{data.root}: windows hold {counts} actions; a run needs one number")
+    num_actions = len(action_rows(*starts[0], window.num_frames))
+    for episode, start in starts:
+        found = len(action_rows(episode, start, window.num_frames))
+        if found != num_actions:
+            raise ValueError(
+                f"{data.root}: episode {episode.name} has {found} actions in the window at frame {start},"
+                f" others have {num_actions}; a run needs one number (uneven time stamps?)"
+            )
     states = [episode.state for episode in training if episode.state is not None]
-    has_state = data.state_layout is not None and len(states) == len(training)
     return DataSpec(
         views=window.views,
         num_frames=window.num_frames,
         fps=rates[0],
-        num_actions=counts[0],
+        num_actions=num_actions,
         resize=window.resize,
-        action=Normaliser.fit(np.concatenate([episode.action for episode in training]), layout, normaliser),
-        state=Normaliser.fit(np.concatenate(states), data.state_layout, normaliser)
-        if has_state and data.state_layout is not None
+        action=NetworkInput.fit(np.concatenate([episode.action for episode in training]), layout, normaliser),
+        # an episode without states is read as zeros that are marked as not valid
+        state=NetworkInput.fit(np.concatenate(states), data.state_layout, normaliser)
+        if states and data.state_layout is not None
         else None,
         robot=data.robot,
         fingerprint=data.fingerprint,

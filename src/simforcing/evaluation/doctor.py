@@ -14,6 +14,7 @@ from simforcing.evaluation.intervals import bootstrap_ratio
 from simforcing.evaluation.scoring import Predict
 from simforcing.types import Clip, Layout, Normaliser
 from simforcing.types.normalisers import CLAMP
+from simforcing.types.rotations import read_rotations, write_rotations
 from simforcing.types.spec import FPS_TOLERANCE
 
 # An action-blind model has ratio 1. At 1.25 the actions explain 1 - 1/1.25 = 20 % of the squared distance between two
@@ -32,15 +33,25 @@ MIN_SPREAD = 0.02  # a part that uses less than this of [-1, 1] was stored in ot
 def mirrored_actions(clips: Sequence[Clip], layout: Layout) -> list[Clip]:
     """The opposite motion from the same pose: increments change sign, absolute targets are reflected about the first.
 
-    Grippers keep their commands. The result need not be reachable: the question is whether the video changes.
+    Rotations are reflected as rotations (R0 R^-1 R0), grippers keep their commands. The result need not be reachable:
+    the question is whether the video changes.
     """
-    sign, anchored = np.ones(layout.dim, np.float32), np.zeros(layout.dim, np.float32)
+    return [replace(clip, action=_mirrored(clip.action, layout)) for clip in clips]
+
+
+def _mirrored(action: Float[np.ndarray, "k a"], layout: Layout) -> Float[np.ndarray, "k a"]:
+    out = action.copy()
     for name, columns in layout.slices.items():
-        part = layout.part(name)
-        if part.kind != "gripper":
-            sign[columns] = -1.0
-            anchored[columns] = 2.0 if part.mode == "absolute" else 0.0
-    return [replace(clip, action=sign * clip.action + anchored * clip.action[:1]) for clip in clips]
+        part, stored = layout.part(name), action[:, columns]
+        if part.kind == "gripper":
+            continue
+        if part.rotation is not None:
+            turns = read_rotations(stored / part.scale, part.rotation)
+            opposite = turns.inv() if part.mode == "delta" else turns[0] * turns.inv() * turns[0]
+            out[:, columns] = write_rotations(opposite, part.rotation) * part.scale
+        else:
+            out[:, columns] = -stored if part.mode == "delta" else 2 * stored[:1] - stored
+    return out
 
 
 def obedience_check(

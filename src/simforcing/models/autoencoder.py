@@ -159,6 +159,7 @@ class TinyAutoencoder(nn.Module):
         """Fit everything that has a closed form: `fit_pca`, then `fit_linear_decoder`. Seconds on one CPU core."""
         self.fit_pca(clips, seed=seed)
         self.fit_linear_decoder(clips, seed=seed)
+        self.fit_statistics(clips)  # again: the scale of a latent is what it is worth to the decoder that will be used
 
     @torch.no_grad()
     def fit_pca(self, clips: Clips, *, max_patches: int = 32768, seed: int = 0) -> Float[Tensor, " p"]:

@@ -15,8 +15,8 @@ class ByteEncoderConfig:
     """Bytes are embedded, then `bytes_per_token` of them are joined into one text token."""
 
     width: int
-    max_bytes: int = 64
-    bytes_per_token: int = 4
+    max_bytes: int = 128
+    bytes_per_token: int = 8
     byte_width: int = 32
 
     def __post_init__(self) -> None:
@@ -27,7 +27,7 @@ class ByteEncoderConfig:
         return ByteEncoder(self)
 
 
-def encode_bytes(texts: Sequence[str], max_bytes: int) -> Int[Tensor, "b l"]:
+def encode_bytes(texts: Sequence[str], max_bytes: int = ByteEncoderConfig.max_bytes) -> Int[Tensor, "b l"]:
     """UTF-8 bytes plus one, cut or padded with 0 to `max_bytes`."""
     out = torch.zeros(len(texts), max_bytes, dtype=torch.int64)
     for row, text in enumerate(texts):

@@ -21,6 +21,7 @@ from simforcing.models.text import ByteEncoderConfig
 from simforcing.nn.attention import BlockMask, build_mask
 from simforcing.nn.batch import Conditions, Streams
 from simforcing.nn.rope import one_axis, three_axes
+from simforcing.types import check_choices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,7 @@ class WorldModelConfig:
     denoises: tuple[Literal["video", "action"], ...] = ("video",)
 
     def __post_init__(self) -> None:
+        check_choices(self)
         if self.head == "first_frame" and self.predicts != "clean":
             raise ValueError("head 'first_frame' predicts clean latents; set predicts='clean' or head='plain'")
         if (self.action is not None) != (self.action_dim > 0):

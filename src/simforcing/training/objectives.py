@@ -11,6 +11,7 @@ from simforcing.flow.path import frame_sigma, interpolate, per_frame, velocity_t
 from simforcing.flow.schedule import SHIFT, loss_weight, shift_sigma
 from simforcing.nn.batch import Batch, Conditions, Draws, Streams
 from simforcing.nn.protocols import Loss
+from simforcing.types import check_choices
 
 # columns of Draws.drop
 DROP_ACTION, DROP_FIRST_FRAME, UNIFORM_ACTION = 0, 1, 2
@@ -56,6 +57,7 @@ class FlowMatching:
     first_frame_dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        check_choices(self)
         for name in ("action_dropout", "first_frame_dropout"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must lie in [0, 1]")

@@ -45,6 +45,14 @@ def from_json(cls: Any, value: JsonValue, where: str = "config") -> Any:
     return _from_scalar(cls, value, where)
 
 
+def check_choices(config: Any) -> None:
+    """ValueError, naming value and choices, where a field typed as a Literal holds something else."""
+    for name, hint in typing.get_type_hints(type(config)).items():
+        if get_origin(hint) is Literal and getattr(config, name) not in get_args(hint):
+            choices = ", ".join(map(str, get_args(hint)))
+            raise ValueError(f"{type(config).__name__}: unknown {name} {getattr(config, name)!r}; choices: {choices}")
+
+
 def _from_union(args: tuple[Any, ...], value: JsonValue, where: str) -> Any:
     if value is None and type(None) in args:
         return None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from simforcing.types.episodes import EpisodeSet, Resize
-from simforcing.types.normalisers import Normaliser
+from simforcing.types.inputs import NetworkInput
 
 FPS_TOLERANCE = 0.01  # relative
 
@@ -18,7 +18,7 @@ class DataSpec:
         fps: video rate in Hz.
         num_actions: actions of a window (num_frames - 1 where control and video rate agree).
         resize: frame size and policy.
-        action, state: normalisers, each with its layout; no state = the set has none.
+        action, state: how stored numbers are read, each with its layout; no state = the set has none.
         robot: name of the robot, if declared.
         fingerprint: of the data set it was fitted on.
     """
@@ -28,13 +28,24 @@ class DataSpec:
     fps: float
     num_actions: int
     resize: Resize
-    action: Normaliser
-    state: Normaliser | None
+    action: NetworkInput
+    state: NetworkInput | None
     robot: str | None
     fingerprint: str
 
     @property
+    def action_dim(self) -> int:
+        """Numbers per action that the network reads."""
+        return self.action.dim
+
+    @property
     def state_dim(self) -> int:
+        """Numbers per state that the network reads; 0 = none."""
+        return 0 if self.state is None else self.state.dim
+
+    @property
+    def stored_state_dim(self) -> int:
+        """Numbers per state as stored; 0 = none is read."""
         return 0 if self.state is None else self.state.layout.dim
 
     def check(self, data: EpisodeSet) -> None:
@@ -51,6 +62,12 @@ class DataSpec:
         for field, mine, theirs in pairs:
             if mine != theirs:
                 raise ValueError(f"{data.root}: {field} is {_name(theirs)}; the model was trained on {_name(mine)}")
+        present = {view.name for episode in data.episodes for view in episode.views}
+        if missing := [name for name in self.views if name not in present]:
+            raise ValueError(
+                f"{data.root}: no view {missing[0]!r}, which the model was trained on;"
+                f" views: {', '.join(sorted(present))}"
+            )
         for episode in data.episodes:
             if abs(episode.fps - self.fps) > FPS_TOLERANCE * self.fps:
                 raise ValueError(
