@@ -1,6 +1,7 @@
 """Converting: numbers, pictures, tasks and rates arrive; nothing is overwritten; an interruption leaves no half set."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,13 @@ import pytest
 
 from simforcing.data import convert as convert_module
 from simforcing.data.convert import check_free_space, convert, estimate
+from simforcing.data.counterfactuals import counterfactual_groups
+from simforcing.data.lerobot import read_columns
+from simforcing.data.lerobot_writer import LeRobotWriter
 from simforcing.data.open import open_dataset
-from simforcing.types import LAYOUTS, EpisodeSet
+from simforcing.data.tabletop import write_tabletop
+from simforcing.data.video import ArrayDepth, ArrayFrames
+from simforcing.types import LAYOUTS, Camera, EpisodeSet
 from simforcing.types.conversions import convert_actions
 
 
@@ -88,8 +94,11 @@ def test_an_existing_destination_is_kept_unless_overwritten(tmp_path: Path, writ
     with pytest.raises(ValueError, match="exists; choose another name or overwrite it"):
         convert(source, destination, layout="tabletop", report=lines.append)
     assert (destination / "precious.txt").read_text() == "keep me"
-    assert isinstance(convert(source, destination, layout="tabletop", overwrite=True, report=lines.append), EpisodeSet)
-    with pytest.raises(ValueError, match="the same folder"):
+    (destination / "precious.txt").unlink()
+    for _ in range(2):  # over an empty folder, then over a data set
+        again = convert(source, destination, layout="tabletop", overwrite=True, report=lines.append)
+        assert isinstance(again, EpisodeSet)
+    with pytest.raises(ValueError, match="must not contain each other"):
         convert(destination, destination, layout="tabletop", overwrite=True, report=lines.append)
 
 
@@ -143,3 +152,72 @@ def test_the_estimate_grows_with_the_frames_and_a_full_disk_is_told_before_writi
     assert estimate(small, ("front",)) < estimate(large, ("front",))
     with pytest.raises(OSError, match=r"MB are needed, .* MB are free"):
         check_free_space(tmp_path / "set", 1e18)
+
+
+@pytest.mark.parametrize("version", ["v3.0", "v2.1"])
+def test_masks_cameras_and_extra_columns_of_a_lerobot_set_arrive(
+    tmp_path: Path, frames_of, lines: list[str], version: str
+) -> None:
+    views = {"front": (24, 32), "inside": (24, 32)}
+    cameras = [Camera(size=(24, 32), intrinsics=np.diag([20.0 + i, 20, 1]), pose=np.eye(4)) for i in range(3)]
+    layout = LAYOUTS["tabletop"]
+    with LeRobotWriter(tmp_path / "own", fps=5, views=views, action_layout=layout, masks={"front": "inside"}) as writer:
+        for i in range(3):
+            frames = frames_of(8, i)
+            mask = np.where(frames[..., :1] > 200, 255, 0).astype(np.uint8).repeat(3, 3)
+            extra = {"start": i, "reward": np.arange(8) / 8, "note": f"note {i}", "wrench": np.ones((8, 6)) * i}
+            pictures = {"front": frames, "inside": mask}
+            writer.add(
+                frames=pictures,
+                action=np.zeros((8, 7), np.float32),
+                extra=extra,
+                name=f"take {i}",
+                cameras={"front": cameras[i]},
+            )
+    original = open_dataset(tmp_path / "own")
+    converted = convert(tmp_path / "own", tmp_path / "set", layout=None, version=version, report=lines.append)
+    assert not any("left out" in line for line in lines)
+    assert [episode.name for episode in converted.episodes] == [f"take {i}" for i in range(3)]
+    for i, (before, after) in enumerate(zip(original.episodes, converted.episodes, strict=True)):
+        assert [view.name for view in after.views] == ["front"]
+        assert after.views[0].camera == cameras[i]
+        stored, again = (e.views[0].masks.read(0, 8)[..., 0] > 127 for e in (before, after))
+        assert (stored == again).mean() > 0.995
+    columns = ["start", "reward", "note", "wrench"]
+    assert read_columns(tmp_path / "own", columns) == read_columns(tmp_path / "set", columns)
+
+
+def test_a_converted_counterfactual_set_keeps_its_groups_even_where_an_episode_is_left_out(
+    tmp_path: Path, lines: list[str]
+) -> None:
+    write_tabletop(
+        tmp_path, num_episodes=1, seed=0, num_frames=4, size=16, num_counterfactual_starts=3, num_processes=1
+    )
+    source = tmp_path / "counterfactuals"
+    whole = convert(source, tmp_path / "whole", layout=None, version="v2.1", report=lines.append)
+    before, after = counterfactual_groups(open_dataset(source)), counterfactual_groups(whole)
+    assert {k: [e.name for e in v] for k, v in before.items()} == {k: [e.name for e in v] for k, v in after.items()}
+    assert len(after) == 3
+    video = tmp_path / "whole" / "videos" / "chunk-000" / "observation.images.front" / "episode_000002.mp4"
+    video.write_bytes(b"")
+    lacking = convert(tmp_path / "whole", tmp_path / "lacking", layout=None, report=lines.append)
+    groups = {key: [episode.name for episode in group] for key, group in counterfactual_groups(lacking).items()}
+    expected = {key: [episode.name for episode in group] for key, group in before.items()}
+    expected["start 0"].remove("episode_000002")
+    assert groups == expected
+
+
+def test_what_a_lerobot_set_cannot_hold_is_named(tmp_path: Path, frames_of, lines: list[str]) -> None:
+    with LeRobotWriter(tmp_path / "own", fps=5, views={"front": (24, 32)}, action_layout=LAYOUTS["tabletop"]) as writer:
+        writer.add(frames={"front": frames_of(8)}, action=np.zeros((8, 7), np.float32))
+    data = open_dataset(tmp_path / "own")
+    front = data.episodes[0].views[0]
+    some = replace(front, depth=ArrayDepth(np.ones((8, 24, 32))), masks=ArrayFrames(np.zeros((8, 4, 4, 3), np.uint8)))
+    masks = convert_module._common_masks(
+        replace(data, episodes=(replace(data.episodes[0], views=(some,)),)), {"front": (24, 32)}, lines.append
+    )
+    assert masks == {}
+    assert [line.split(": ", 1)[1] for line in lines] == [
+        "depth of view front is left out: a LeRobot set does not hold it",
+        "masks of view front are left out: 0 of 1 have them in the view's size",
+    ]

@@ -2,15 +2,18 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 
+from simforcing.data.lerobot import episode_names, extra_columns, read_columns
 from simforcing.data.lerobot_format import Version
 from simforcing.data.lerobot_writer import LeRobotWriter
 from simforcing.data.open import open_dataset, require_layout
 from simforcing.data.validate import describe, table_fault
+from simforcing.data.windows import MASK_LEVEL
 from simforcing.types import Episode, EpisodeSet, Layout, layout_named
 from simforcing.types.conversions import StartState, convert_actions
 
@@ -55,23 +58,27 @@ def convert(
     destination = Path(destination)
     if destination.exists() and not overwrite:
         raise ValueError(f"{destination} exists; choose another name or overwrite it")
-    if destination.resolve() == Path(source).resolve():
-        raise ValueError(f"{destination}: source and destination are the same folder")
+    here, there = Path(source).resolve(), destination.resolve()
+    if here.is_relative_to(there) or there.is_relative_to(here):
+        raise ValueError(f"{destination}: source and destination must not contain each other")
     for line in describe(source_set):
         report(line)
     if source_set.action_layout != action_layout:
         source_name = require_layout(source_set).name
         report(f"{destination}: actions are converted from layout {source_name} to {action_layout.name}")
     views = _common_views(source_set, report)
+    masks = _common_masks(source_set, views, report)
     fps = _common_fps(source_set)
     state_layout = _state_layout(source_set, report)
+    extra = _extra(source_set, report)
     num_bytes, seconds = estimate(source_set, tuple(views))
     report(f"{destination}: about {num_bytes / 1e6:.1f} MB and {seconds:.0f} s")
     check_free_space(destination, num_bytes)
     with LeRobotWriter(
         destination,
         fps=fps,
-        views=views,
+        views=views | {mask: views[view] for view, mask in masks.items()},
+        masks=masks,
         action_layout=action_layout,
         state_layout=state_layout,
         robot=source_set.robot,
@@ -80,7 +87,7 @@ def convert(
     ) as writer:
         num_written = 0
         for episode in source_set.episodes:
-            num_written += _add(writer, source_set, episode, report)
+            num_written += _add(writer, _Source(data=source_set, extra=extra), episode, report)
         report(f"{destination}: {num_written} of {len(source_set.episodes)} episodes written")
     return open_dataset(destination)
 
@@ -155,14 +162,19 @@ def _converted(episode: Episode, source_set: EpisodeSet, target: Layout) -> Floa
     return converted
 
 
-def _add(writer: LeRobotWriter, source_set: EpisodeSet, episode: Episode, report: Callable[[str], None]) -> bool:
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """A set, and by episode name its extra columns."""
+
+    data: EpisodeSet
+    extra: dict[str, dict[str, list]]
+
+
+def _add(writer: LeRobotWriter, source: _Source, episode: Episode, report: Callable[[str], None]) -> bool:
     """Write one episode; an unreadable frame leaves it out by name, and is counted by the caller."""
     try:
-        frames = {}
-        for name, (height, width) in writer.views.items():
-            decoded = episode.view(name).frames.read(0, episode.num_frames)
-            frames[name] = decoded[:, :height, :width]
-        converted = _converted(episode, source_set, writer.action_layout)
+        frames = _frames(writer, episode)
+        converted = _converted(episode, source.data, writer.action_layout)
         action = rows_per_frame(converted, episode.action_time_s, episode, writer.action_layout)
         state = None
         if writer.state_layout is not None and episode.state is not None and episode.state_time_s is not None:
@@ -170,8 +182,67 @@ def _add(writer: LeRobotWriter, source_set: EpisodeSet, episode: Episode, report
     except ValueError as error:
         report(f"{writer.root}: episode {episode.name} is left out: {error}")
         return False
-    writer.add(frames=frames, action=action, state=state, task=episode.task, name=episode.name)
+    cameras = {
+        view.name: replace(view.camera, size=writer.views[view.name])  # sides are cut at the far end alone
+        for view in episode.views
+        if view.name in writer.views and view.camera is not None
+    }
+    writer.add(
+        frames=frames,
+        action=action,
+        state=state,
+        task=episode.task,
+        extra=source.extra.get(episode.name),
+        name=episode.name,
+        cameras=cameras,
+    )
     return True
+
+
+def _frames(writer: LeRobotWriter, episode: Episode) -> dict[str, UInt8[np.ndarray, "f h w 3"]]:
+    """All pictures of an episode, masks as black and white."""
+    frames = {}
+    for name, (height, width) in writer.views.items():
+        if name in writer.masks.values():
+            continue
+        view = episode.view(name)
+        frames[name] = view.frames.read(0, episode.num_frames)[:, :height, :width]
+        if name in writer.masks and view.masks is not None:
+            inside = view.masks.read(0, episode.num_frames)[:, :height, :width] > MASK_LEVEL
+            frames[writer.masks[name]] = np.where(inside, 255, 0).astype(np.uint8)
+    return frames
+
+
+def _common_masks(
+    episode_set: EpisodeSet, views: dict[str, tuple[int, int]], report: Callable[[str], None]
+) -> dict[str, str]:
+    """View -> the view to write its masks to, where every episode has them in the view's size."""
+    masks = {}
+    for name in views:
+        stored = [episode.view(name) for episode in episode_set.episodes]
+        if any(view.depth is not None for view in stored):
+            report(f"{episode_set.root}: depth of view {name} is left out: a LeRobot set does not hold it")
+        fitting = [view.masks is not None and view.masks.size == view.frames.size for view in stored]
+        if all(fitting) and f"{name}_mask" not in views:
+            masks[name] = f"{name}_mask"
+        elif any(view.masks is not None for view in stored):
+            report(
+                f"{episode_set.root}: masks of view {name} are left out: {sum(fitting)} of {len(stored)} have them in"
+                " the view's size"
+            )
+    return masks
+
+
+def _extra(episode_set: EpisodeSet, report: Callable[[str], None]) -> dict[str, dict[str, list]]:
+    """Further columns of a LeRobot set by episode name, as far as a LeRobot set takes them back."""
+    root = Path(episode_set.root)
+    if not episode_set.kind.startswith("lerobot") or not root.is_dir():
+        return {}
+    columns = extra_columns(root)
+    if refused := [column for column in columns if "/" in column]:
+        report(f"{root}: columns {', '.join(refused)} are left out: their names hold a slash")
+    rows = read_columns(root, [column for column in columns if column not in refused])
+    return dict(zip(episode_names(root), rows, strict=True))
 
 
 def _common_views(episode_set: EpisodeSet, report: Callable[[str], None]) -> dict[str, tuple[int, int]]:

@@ -18,6 +18,7 @@ from simforcing.data.lerobot_format import Declaration
 from simforcing.data.validate import Candidate, Inspector
 from simforcing.data.video import VideoFrames, probe, write_video
 from simforcing.types import LAYOUTS, EpisodeSet, FrameSource
+from simforcing.types.files import inside
 
 DROID_FPS = 5.0  # every third row of 15 Hz recordings
 DROID_RAW_STEP = 3
@@ -170,7 +171,7 @@ def _videos(root: Path, path: Path, fields: dict[str, Any]) -> dict[str, Path]:
         if not existing:
             looked = ", ".join(map(str, places))
             raise ValueError(f"{path}: video of view {view} not found: {text!r}, looked for {looked}")
-        found[view] = existing[0]
+        found[view] = inside(root, existing[0])
     return found
 
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from jaxtyping import Float
 
 from simforcing.data import lerobot_format as on_disk
+from simforcing.types.files import inside
 
 # What pyarrow raises on bytes that are not the table they claim to be.
 DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError)
@@ -196,7 +197,7 @@ class LeRobotTables:
     def _path(self, field_name: str, where: dict[str, Any]) -> Path:
         pattern = self._info_field(field_name, str)
         try:
-            return self.root / pattern.format(**where)
+            return inside(self.root, self.root / pattern.format(**where))
         except (LookupError, ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{self.info_path}: {field_name} {pattern!r:.80} does not fit {where}") from error
 

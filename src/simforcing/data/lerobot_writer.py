@@ -1,6 +1,7 @@
 """Writes LeRobot data sets, v3.0 or v2.1: nothing appears under the final name until all of it is there."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ from simforcing.data.video import Codec
 from simforcing.types import Camera, Layout
 
 PARTIAL_MARK = ".simforcing-partial"
+VIEW_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")  # it becomes a folder's name
 
 
 @dataclass
@@ -72,8 +74,13 @@ class LeRobotWriter:
         self._check_cameras(self.cameras)
         for mask in {*self.masks, *self.masks.values()} - set(self.views):
             raise ValueError(f"{self.root}: mask of or in view {mask!r}; views: {', '.join(self.views)}")
+        for view in self.views:
+            if not VIEW_NAME.fullmatch(view):
+                raise ValueError(f"{self.root}: view name {view!r}; expected letters, digits and . _ - only")
         if self.root.exists() and not self.overwrite:
             raise ValueError(f"{self.root} exists; choose another name or overwrite it")
+        if self.root.exists() and not _is_replaceable(self.root):
+            raise ValueError(f"{self.root} is no LeRobot set (meta/info.json) and not empty; it is not overwritten")
         self._partial = self.root.with_name(f"{self.root.name}.partial")
         if self._partial.exists() and not (self._partial / PARTIAL_MARK).is_file():
             raise ValueError(f"{self._partial} exists and is no interrupted data set; move it away")
@@ -380,6 +387,11 @@ def _v21(stats: dict[str, Stats]) -> dict[str, Stats]:
     """v2.1 has no quantiles."""
     kept = ("min", "max", "mean", "std", "count")
     return {feature: {name: values[name] for name in kept} for feature, values in stats.items()}
+
+
+def _is_replaceable(root: Path) -> bool:
+    """Only a data set or an empty folder may be overwritten: never somebody's other files."""
+    return root.is_dir() and ((root / "meta" / "info.json").is_file() or not any(root.iterdir()))
 
 
 def _put_in_place(partial: Path, root: Path) -> None:

@@ -59,6 +59,17 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path}: not readable as JSON: {error}") from None
 
 
+def inside(root: Path, path: Path) -> Path:
+    """`path`, if it lies inside `root` once every `..` is taken (links are left alone: hub folders consist of them).
+
+    Raises:
+        ValueError: it does not; names from foreign files must not lead out of their data set.
+    """
+    if not Path(os.path.abspath(path)).is_relative_to(os.path.abspath(root)):
+        raise ValueError(f"{path} lies outside of {root}")
+    return path
+
+
 def _flush_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
