@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from simforcing.data.lerobot import read_columns
+from simforcing.data.lerobot import episode_names, read_columns
 from simforcing.types import Episode, EpisodeSet
 
 COLUMNS = ("start", "branch")
@@ -17,8 +17,8 @@ def counterfactual_groups(data: EpisodeSet) -> dict[str, list[Episode]]:
     rows = read_columns(Path(data.root), COLUMNS)
     episodes = {episode.name: episode for episode in data.episodes}
     groups: dict[str, list[tuple[int, Episode]]] = {}
-    for index, row in enumerate(rows):
-        episode = episodes.get(f"episode_{index:06d}")
+    for name, row in zip(episode_names(data.root), rows, strict=True):
+        episode = episodes.get(name)
         if episode is not None:
             groups.setdefault(f"start {row['start'][0]}", []).append((row["branch"][0], episode))
     ordered = {start: [e for _, e in sorted(group, key=lambda item: item[0])] for start, group in groups.items()}

@@ -10,7 +10,13 @@ from jaxtyping import UInt8
 
 from simforcing.data.formats import declared, fingerprint
 from simforcing.data.frame_index import one_line
-from simforcing.data.lerobot_format import IMAGE_PREFIX, Declaration, read_declaration, read_episode_cameras
+from simforcing.data.lerobot_format import (
+    IMAGE_PREFIX,
+    INDEX_DTYPES,
+    Declaration,
+    read_declaration,
+    read_episode_cameras,
+)
 from simforcing.data.lerobot_tables import DAMAGED, NUMBERS, EpisodeRow, LeRobotTables
 from simforcing.data.validate import Candidate, Inspector
 from simforcing.data.video import JpegFrames, VideoFrames, probe
@@ -56,12 +62,11 @@ def read_lerobot(
         _check_width(tables, "state", columns.state, declaration.state_layout)
     views = _chosen_views(tables, declaration, cameras, inspector)
     own_cameras = read_episode_cameras(folder)
-    names = declaration.episode_names
-    if names and len(names) != len(tables.episodes):
-        inspector.warn(f"{folder}: {len(names)} episode names for {len(tables.episodes)} episodes: numbers are used")
-        names = ()
-    for position, episode in enumerate(tables.episodes):
-        name = names[position] if names else f"episode_{episode.index:06d}"
+    names = _episode_names(tables, declaration)
+    if declaration.episode_names and list(declaration.episode_names) != names:
+        found = f"{len(declaration.episode_names)} episode names for {len(names)} episodes"
+        inspector.warn(f"{folder}: {found}: numbers are used")
+    for name, episode in zip(names, tables.episodes, strict=True):
         pinholes = {**declaration.cameras, **own_cameras.get(name, {})}
         opened = _Opening(tables, declaration, columns, views, episode, name, pinholes)
         inspector.consider(name, opened.candidate)
@@ -82,6 +87,25 @@ def read_columns(root: str | Path, columns: Sequence[str]) -> list[dict[str, lis
         if column not in tables.features:
             raise ValueError(f"{root}: no column {column!r}; columns: {', '.join(tables.features)}")
     return [{column: tables.rows(episode)[column].to_pylist() for column in columns} for episode in tables.episodes]
+
+
+def extra_columns(root: str | Path) -> list[str]:
+    """Columns of a set beside actions, states, indices and pictures, in the set's order."""
+    tables = LeRobotTables(Path(root))
+    used = _columns(tables, LeRobotKeys(), Inspector(str(root), None, None))
+    known = {*used.action, *used.state, *INDEX_DTYPES}
+    return [key for key in tables.keys(*NUMBERS, "string") if key not in known]
+
+
+def episode_names(root: str | Path) -> list[str]:
+    """Names of all episodes of a set, rejected ones included, in the order of `read_columns`."""
+    return _episode_names(LeRobotTables(Path(root)), read_declaration(root))
+
+
+def _episode_names(tables: LeRobotTables, declaration: Declaration) -> list[str]:
+    if len(declaration.episode_names) == len(tables.episodes):
+        return list(declaration.episode_names)
+    return [f"episode_{episode.index:06d}" for episode in tables.episodes]
 
 
 class TableImages:

@@ -1,4 +1,4 @@
-"""Cameras: a distortion-free pinhole, its projection, and its JSON form. Axes are OpenCV's: x right, y down, z ahead."""
+"""Cameras: a distortion-free pinhole, its projection, and its JSON form. Axes are OpenCV's: x right, y down, z on."""
 
 from dataclasses import dataclass
 from typing import Any
