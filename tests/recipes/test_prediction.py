@@ -1,0 +1,121 @@
+"""Using a finished run: which camera, which episodes, and videos that were made with other settings."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simforcing.data.open import open_dataset
+from simforcing.data.video import ArrayFrames, VideoFrames
+from simforcing.recipes import RunOptions, recipe_named
+from simforcing.recipes.doctor import agreement_checks
+from simforcing.recipes.evaluate import evaluate_run
+from simforcing.recipes.execute import execute
+from simforcing.recipes.generate import SETTINGS, generate_clips
+from simforcing.recipes.prediction import PredictionOptions, ready_to_predict
+from simforcing.types import EpisodeSet, View
+
+
+def quiet(line: str) -> None:
+    """Reports go nowhere."""
+
+
+@pytest.fixture(scope="module")
+def two_cameras(square_set: EpisodeSet) -> EpisodeSet:
+    """The square as seen by a front camera and by a dark wrist camera, which one episode lacks."""
+
+    def filmed(index: int):
+        episode = square_set.episodes[index]
+        front = episode.views[0]
+        dark = ArrayFrames(front.frames.read(0, episode.num_frames) // 8)
+        views = (front,) if index == 1 else (front, View(name="wrist", frames=dark))
+        return replace(episode, views=views)
+
+    episodes = tuple(filmed(i) for i in range(len(square_set.episodes)))
+    return replace(square_set, episodes=episodes, fingerprint="two-cameras")
+
+
+@pytest.fixture
+def run_of_two(two_cameras: EpisodeSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that reads both cameras; its data set opens as another one, so that all episodes count as held out."""
+    options = RunOptions(views=("front", "wrist"), num_steps=2, batch_size=2)
+    execute(recipe_named("debug")(two_cameras, options), two_cameras, tmp_path / "run", report=quiet)
+    other = replace(two_cameras, root=str(tmp_path / "squares"), fingerprint="another")
+    monkeypatch.setattr("simforcing.recipes.prediction.open_dataset", lambda source, cameras=None: other)
+    return tmp_path / "run"
+
+
+def test_the_view_that_is_asked_for_is_generated(run_of_two: Path, tmp_path: Path):
+    brightness = {}
+    for view in (None, "front", "wrist"):
+        out = tmp_path / f"videos {view}"
+        paths = generate_clips(run_of_two, out=out, options=PredictionOptions(view=view), report=quiet)
+        brightness[view] = VideoFrames(paths[0]).read(0, 1).mean()
+        assert len(paths) == (4 if view == "wrist" else 5)  # one episode was not filmed by it
+    assert brightness[None] == brightness["front"]
+    assert brightness["wrist"] < 0.5 * brightness["front"]
+
+
+def test_the_view_that_is_asked_for_is_scored(run_of_two: Path, tmp_path: Path):
+    results = {
+        view: evaluate_run(run_of_two, out=tmp_path / view, options=PredictionOptions(view=view), report=quiet).result
+        for view in ("front", "wrist")
+    }
+    assert len(results["wrist"].clips) == len(results["front"].clips) - 1
+    pictures = {
+        view: np.mean([example.truth.mean() for example in result.examples]) for view, result in results.items()
+    }
+    assert pictures["wrist"] < 0.5 * pictures["front"]
+    assert "view wrist" in (tmp_path / "wrist/report.html").read_text()
+
+
+def test_a_view_that_the_run_does_not_read_is_refused_with_the_choices(run_of_two: Path):
+    with pytest.raises(ValueError, match="no view 'ceiling'; views: front, wrist"):
+        ready_to_predict(run_of_two, PredictionOptions(view="ceiling"), quiet)
+
+
+def test_a_run_of_one_camera_finds_its_held_out_episodes_again(tabletop_root: Path, tmp_path: Path):
+    for cameras in (None, ("front",)):
+        data = open_dataset(tabletop_root / "episodes", cameras=cameras)
+        out = tmp_path / str(cameras)
+        options = RunOptions(held_out=2, num_steps=1, batch_size=1)
+        execute(recipe_named("debug")(data, options), data, out, report=quiet)
+        assert len(ready_to_predict(out, PredictionOptions(), quiet).held_out) == 2
+
+
+def test_videos_of_other_settings_are_never_passed_off_as_these(debug_run: Path, tmp_path: Path):
+    def generate(**options: object) -> list[Path]:
+        return generate_clips(debug_run, out=tmp_path, options=PredictionOptions(**options), report=quiet)
+
+    first = generate()[0].read_bytes()
+    with pytest.raises(ValueError, match=r"videos of other settings: seed was 0, is 1; choose another --out, or --ov"):
+        generate(seed=1)
+    with pytest.raises(ValueError, match=r"sampler\.num_steps was 4, is 2"):
+        generate(num_steps=2)
+    leftover = tmp_path / "old-00000.compare.mp4"
+    leftover.write_bytes(b"of the first settings")
+    changed = generate(seed=1, overwrite=True)[0].read_bytes()
+    assert changed != first
+    assert not leftover.exists()
+    assert json.loads((tmp_path / SETTINGS).read_text())["seed"] == 1
+    (tmp_path / SETTINGS).unlink()
+    with pytest.raises(ValueError, match="videos of other settings"):
+        generate(seed=1)
+
+
+def test_a_clips_seed_does_not_depend_on_what_else_is_asked_for(debug_run: Path, tmp_path: Path):
+    paths = generate_clips(debug_run, out=tmp_path / "all", report=quiet)
+    name = paths[-1].stem.rsplit("-", 1)[0]
+    alone = generate_clips(debug_run, out=tmp_path / "one", episodes=(name,), report=quiet)[-1]
+    assert alone.read_bytes() == paths[-1].read_bytes()
+
+
+def test_one_episode_of_another_rate_fails_the_check(debug_run: Path):
+    ready = ready_to_predict(debug_run, PredictionOptions(), quiet)
+    first, *others = ready.data.episodes
+    mixed = replace(ready.data, episodes=(first, *others[:-1], replace(others[-1], fps=30.0)))
+    checks = {check.name: check for check in agreement_checks(ready.bundle, mixed)}
+    assert checks["fps"].passed is False
+    assert "data has 30" in checks["fps"].detail
