@@ -7,7 +7,7 @@ import torch
 
 from simforcing.models.expert import Block, ExpertConfig
 from simforcing.models.text import ByteEncoderConfig, encode_bytes
-from simforcing.models.world_model import WorldModel, WorldModelConfig
+from simforcing.models.world_model import WorldModel, WorldModelConfig, driven_frames
 from simforcing.nn.attention import MASKS
 from simforcing.nn.batch import Conditions, Streams
 
@@ -179,6 +179,28 @@ def test_invalid_action_entries_are_not_read():
     before = velocity(model, z, action=action, action_valid=valid)
     action[:, :, 2] = 7
     assert torch.equal(velocity(model, z, action=action, action_valid=valid), before)
+
+
+def test_invalid_state_entries_are_not_read():
+    model, z = model_of(config()), noisy()
+    valid = torch.tensor([[True, False, True]] * B)
+    state = conditions().state.clone()
+    before = velocity(model, z, state=state, state_valid=valid)
+    state[:, 1] = 7
+    assert torch.equal(velocity(model, z, state=state, state_valid=valid), before)
+
+
+@pytest.mark.parametrize(
+    ("action_frame", "driven"),
+    [
+        (tuple((i + 1) / 4 for i in range(8)), (1, 1, 1, 1, 2, 2, 2, 2)),  # video and control rates agree
+        ((2.0, 4.0), (1, 3)),  # control slower than latents: an action drives from its start on
+        ((0.5, 1.5, 2.5), (0, 1, 2)),  # the first was commanded before the window
+        (tuple((i + 1) / 8 for i in range(4)), (1, 1, 1, 1)),  # control faster than video
+    ],
+)
+def test_an_action_drives_from_the_frame_after_its_start(action_frame: tuple, driven: tuple):
+    assert driven_frames(action_frame) == driven
 
 
 def test_absent_views_are_seen_by_nobody():

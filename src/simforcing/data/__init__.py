@@ -1,0 +1,1 @@
+"""Stored episodes to network inputs: readers, writers, windows, latents."""

@@ -1,0 +1,1 @@
+"""Scores, protocols, reports and checks; models are known as callables alone."""

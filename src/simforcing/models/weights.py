@@ -1,6 +1,6 @@
 """Exact, strict maps between our state dicts and foreign ones.
 
-`WAN_TENSORS` names every tensor of diffusers' WanTransformer3DModel once; both directions follow from it.
+`wan_tensors` names every tensor of diffusers' WanTransformer3DModel once; both directions follow from it.
 """
 
 from collections.abc import Mapping

@@ -5,6 +5,7 @@ actions; the mask is named; noise levels come with the call; `denoises` says whi
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -129,7 +130,7 @@ class WorldModel(nn.Module):
     def mask(self, z: Float[Tensor, "b v g c h w"], conditions: Conditions) -> BlockMask:
         """The configured mask for these latents and actions."""
         _, v, g, _, h, w = z.shape
-        frames = tuple(math.ceil(f) for f in conditions.action_frame) if self.config.action is not None else ()
+        frames = driven_frames(conditions.action_frame) if self.config.action is not None else ()
         return build_mask(self.config.mask, g, v * (h // self.config.patch) * (w // self.config.patch), frames)
 
     def text_tokens(self, conditions: Conditions) -> Float[Tensor, "b l e"]:
@@ -146,7 +147,8 @@ class WorldModel(nn.Module):
             return tokens
         if conditions.state is None:
             raise ValueError(f"this model reads a state of {self.config.state_dim} numbers; the conditions hold none")
-        return torch.cat([tokens, self.state_in(conditions.state)[:, None]], dim=1)
+        known = conditions.state if conditions.state_valid is None else conditions.state * conditions.state_valid
+        return torch.cat([tokens, self.state_in(known)[:, None]], dim=1)
 
     def _video_stream(self, z: Tensor, sigma: Tensor, text: Tensor) -> Stream:
         p = self.config.patch
@@ -198,6 +200,12 @@ class WorldModel(nn.Module):
             raise ValueError(
                 f"actions of {conditions.action.shape[-1]} numbers; this model reads {self.config.action_dim}"
             )
+
+
+def driven_frames(action_frame: Sequence[float]) -> tuple[int, ...]:
+    """First latent frame that each action drives: the one after its start, where `action_frame` holds its end."""
+    step = action_frame[1] - action_frame[0] if len(action_frame) > 1 else 1.0
+    return tuple(max(0, math.floor(end - step + 1e-3) + 1) for end in action_frame)
 
 
 def _token_presence(conditions: Conditions, mask: BlockMask, views: int) -> Tensor | None:

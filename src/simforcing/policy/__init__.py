@@ -1,0 +1,1 @@
+"""Policies that start from a world model's experts; empty so far."""

@@ -1,0 +1,1 @@
+"""Objectives, and the one trainer of all stages."""
