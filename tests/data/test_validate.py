@@ -7,7 +7,8 @@ import pytest
 
 from simforcing.data.validate import Candidate, Inspector, accept, describe, range_fault
 from simforcing.data.video import ArrayFrames
-from simforcing.types import LAYOUTS, Episode, Rejected, View
+from simforcing.data.windows import WindowSpec, read_clip
+from simforcing.types import LAYOUTS, Episode, Rejected, Resize, View
 
 BRIDGE = LAYOUTS["bridge"]
 
@@ -143,3 +144,36 @@ def test_a_set_without_any_usable_episode_says_why_in_one_line() -> None:
         inspector.reject(f"take{index}", "too short")
     with pytest.raises(ValueError, match=r"^set: no usable episode \(5 rejected: take0: too short; .* and 2 more\)$"):
         inspector.finish(kind="x", robot=None, fingerprint="")
+
+
+FAST = replace(BRIDGE, name="fast", parts=tuple(replace(part, rate_hz=15.0) for part in BRIDGE.parts))
+
+
+@pytest.mark.parametrize("num_rows", [28, 30])
+def test_a_declared_control_rate_gives_the_times_where_none_are_stored(num_rows: int) -> None:
+    episode = accept(candidate(action=np.zeros((num_rows, 7))), FAST)
+    assert isinstance(episode, Episode)
+    np.testing.assert_allclose(episode.action_time_s, np.arange(num_rows) / 15)
+    window = WindowSpec(num_frames=5, views=("front",), resize=Resize(height=4, width=4))
+    assert len(read_clip(episode, 2, window, 7).action) == 12
+
+
+@pytest.mark.parametrize("num_rows", [10, 26, 31])
+def test_rows_that_do_not_fill_the_video_at_the_declared_rate_reject(num_rows: int) -> None:
+    verdict = accept(candidate(action=np.zeros((num_rows, 7))), FAST)
+    assert isinstance(verdict, Rejected)
+    assert verdict.reason == f"action has {num_rows} rows at 15 Hz for 2 s of video, expected about 30"
+
+
+def test_stored_times_win_over_a_declared_rate_with_one_warning() -> None:
+    inspector = Inspector("set", FAST, None)
+    for name in ("a", "b"):
+        inspector.judge(candidate(name=name, action_time_s=np.arange(10) / 5))
+    found = inspector.finish(kind="x", robot=None, fingerprint="")
+    np.testing.assert_allclose(found.episodes[0].action_time_s, np.arange(10) / 5)
+    assert found.warnings == (
+        "set: action times of 2 episode(s) are at 5 Hz, the layout declares 15: the times are used",
+    )
+    agreeing = Inspector("set", FAST, None)
+    agreeing.judge(candidate(action=np.zeros((30, 7)), action_time_s=np.arange(30) / 15))
+    assert agreeing.warnings == ()

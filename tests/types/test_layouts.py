@@ -49,6 +49,7 @@ def test_a_layout_may_not_name_a_part_twice_but_may_pad_twice() -> None:
         ({"kind": "joint", "size": 1, "gripper": "open_0_closed_1"}, "gripper sense"),
         ({"kind": "joint", "size": 1, "scale": 0.0}, "scale must not be 0"),
         ({"kind": "joint", "size": 1, "discrete": True}, "only a gripper part"),
+        ({"kind": "joint", "size": 1, "rate_hz": 0.0}, "rate_hz 0.0 must be above 0"),
     ],
 )
 def test_a_part_that_contradicts_itself_is_refused(fields: dict, message: str) -> None:

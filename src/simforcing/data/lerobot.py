@@ -162,11 +162,13 @@ class _Opening:
         sources = {view: self._source(key) for view, key in self.views.items()}
         masks = self.declaration.masks
         hidden = set(masks.values())
+        fps = self.declaration.fps or self.tables.fps
+        row_s = np.arange(self.episode.length) / fps  # a LeRobot set has one row per frame
         files = {self.episode.videos[key][0] for key in self.views.values() if key in self.episode.videos}
         return Candidate(
             name=self.name,
             task=self.tables.task(rows, self.episode),
-            fps=self.declaration.fps or self.tables.fps,
+            fps=fps,
             num_frames=self.episode.length,
             views=tuple(
                 View(
@@ -179,7 +181,9 @@ class _Opening:
                 if view not in hidden
             ),
             action=self.tables.vector(rows, self.episode, self.columns.action),
+            action_time_s=row_s,
             state=self.tables.vector(rows, self.episode, self.columns.state) if self.columns.state else None,
+            state_time_s=row_s if self.columns.state else None,
             header_fps=tuple(probe(path).fps for path in sorted(files)),
         )
 

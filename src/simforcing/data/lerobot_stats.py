@@ -68,6 +68,17 @@ def aggregate(episodes: list[Stats]) -> Stats:
     return merged
 
 
+def plain(stats: dict[str, Stats]) -> dict[str, dict[str, list]]:
+    """As JSON values."""
+    return {feature: {name: value.tolist() for name, value in values.items()} for feature, values in stats.items()}
+
+
+def without_quantiles(stats: dict[str, Stats]) -> dict[str, Stats]:
+    """As v2.1 stores them."""
+    kept = ("min", "max", "mean", "std", "count")
+    return {feature: {name: values[name] for name in kept} for feature, values in stats.items()}
+
+
 def _histogram_stats(counts: Float[np.ndarray, "3 256"]) -> Stats:
     levels = np.arange(256) / 255.0
     share = counts.cumsum(axis=1) / counts.sum(axis=1, keepdims=True)

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from jaxtyping import Float, Shaped, UInt8
 
 from simforcing.data import lerobot_format as on_disk
-from simforcing.data.lerobot_files import Storage, TableFiles, VideoFiles
+from simforcing.data.lerobot_files import Storage, TableFiles, VideoFiles, is_replaceable
 from simforcing.data.lerobot_format import IMAGE_PREFIX, Declaration, Version
-from simforcing.data.lerobot_stats import Stats, aggregate, image_stats, vector_stats
+from simforcing.data.lerobot_stats import Stats, aggregate, image_stats, plain, vector_stats, without_quantiles
 from simforcing.data.video import Codec
 from simforcing.types import Camera, Layout
 
@@ -79,7 +79,7 @@ class LeRobotWriter:
                 raise ValueError(f"{self.root}: view name {view!r}; expected letters, digits and . _ - only")
         if self.root.exists() and not self.overwrite:
             raise ValueError(f"{self.root} exists; choose another name or overwrite it")
-        if self.root.exists() and not _is_replaceable(self.root):
+        if self.root.exists() and not is_replaceable(self.root):
             raise ValueError(f"{self.root} is no LeRobot set (meta/info.json) and not empty; it is not overwritten")
         self._partial = self.root.with_name(f"{self.root.name}.partial")
         if self._partial.exists() and not (self._partial / PARTIAL_MARK).is_file():
@@ -276,7 +276,7 @@ class LeRobotWriter:
         merged = {key: aggregate([stats[key] for stats in self._stats]) for key in self._stats[0]}
         tasks = list(self._tasks)
         if self.version == "v3.0":
-            on_disk.write_json(self._partial / on_disk.STATS_PATH, _plain(merged))
+            on_disk.write_json(self._partial / on_disk.STATS_PATH, plain(merged))
             pq.write_table(on_disk.tasks_table(tasks), self._partial / on_disk.TASKS_PATH["v3.0"])
             path = self._partial / on_disk.EPISODES_PATH_V30.format(chunk_index=0, file_index=0)
             path.parent.mkdir(parents=True)
@@ -287,7 +287,9 @@ class LeRobotWriter:
             keys = ("episode_index", "tasks", "length")
             rows = [{key: where[key] for key in keys} for where in self._episodes]
             on_disk.write_json_lines(self._partial / on_disk.EPISODES_PATH_V21, rows)
-            stats = [{"episode_index": i, "stats": _plain(_v21(stats))} for i, stats in enumerate(self._stats)]
+            stats = [
+                {"episode_index": i, "stats": plain(without_quantiles(stats))} for i, stats in enumerate(self._stats)
+            ]
             on_disk.write_json_lines(self._partial / on_disk.EPISODE_STATS_PATH_V21, stats)
         on_disk.write_json(self._partial / on_disk.INFO_PATH, self._info())
         numbered = all(name == f"episode_{i:06d}" for i, name in enumerate(self._names))
@@ -377,21 +379,6 @@ def _extra_column(field_name: str, value: Any, num_frames: int) -> Shaped[np.nda
         )
     values = values if dtype is None else values.astype(dtype)
     return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
-
-
-def _plain(stats: dict[str, Stats]) -> dict[str, dict[str, list]]:
-    return {feature: {name: value.tolist() for name, value in values.items()} for feature, values in stats.items()}
-
-
-def _v21(stats: dict[str, Stats]) -> dict[str, Stats]:
-    """v2.1 has no quantiles."""
-    kept = ("min", "max", "mean", "std", "count")
-    return {feature: {name: values[name] for name in kept} for feature, values in stats.items()}
-
-
-def _is_replaceable(root: Path) -> bool:
-    """Only a data set or an empty folder may be overwritten: never somebody's other files."""
-    return root.is_dir() and ((root / "meta" / "info.json").is_file() or not any(root.iterdir()))
 
 
 def _put_in_place(partial: Path, root: Path) -> None:

@@ -15,6 +15,7 @@ from simforcing.types import Episode, EpisodeSet, FrameSource, Layout, Rejected,
 
 RANGE_TOLERANCE = 0.05  # of the declared range's width
 SURPLUS_FRAMES = 1
+RATE_TOLERANCE = 0.01
 SHOWN_REASONS = 3
 
 
@@ -26,8 +27,8 @@ class Candidate:
         name, task, views: as in Episode.
         fps: the data's own rate in Hz (metadata, or the format's known rate), which wins over the header.
         num_frames: frames that each view must have by the data's own tables.
-        action, action_time_s: as in Episode; times default to i / fps.
-        state, state_time_s: as in Episode; times default to i / fps.
+        action, action_time_s: as in Episode; times default to i / rate, the layout's declared rate or the video's.
+        state, state_time_s: likewise.
         header_fps: what the video files' headers say, one number per view that has a header.
     """
 
@@ -87,10 +88,10 @@ def accept(
     fault = _view_fault(candidate) or _table_faults(candidate, action_layout, state_layout)
     if fault is not None:
         return Rejected(name=candidate.name, reason=fault)
-    action_time_s = _times(candidate.action, candidate.action_time_s, candidate.fps)
+    action_time_s = _times(candidate.action, candidate.action_time_s, _rate_hz(candidate, action_layout))
     state_time_s = None
     if candidate.state is not None:
-        state_time_s = _times(candidate.state, candidate.state_time_s, candidate.fps)
+        state_time_s = _times(candidate.state, candidate.state_time_s, _rate_hz(candidate, state_layout))
     for field, times in (("action_time_s", action_time_s), ("state_time_s", state_time_s)):
         if times is not None and not (np.isfinite(times).all() and (np.diff(times) > 0).all()):
             return Rejected(name=candidate.name, reason=f"{field} must be finite and rise at every row")
@@ -105,6 +106,27 @@ def accept(
         state=None if candidate.state is None else candidate.state.astype(np.float32),
         state_time_s=state_time_s,
     )
+
+
+def _rate_hz(candidate: Candidate, layout: Layout | None) -> float:
+    """Rate of a table's rows where their times are not stored."""
+    declared = None if layout is None else layout.rate_hz
+    return candidate.fps if declared is None else declared
+
+
+def disagreeing_rates(
+    candidate: Candidate, action_layout: Layout | None, state_layout: Layout | None
+) -> list[tuple[str, float, float]]:
+    """(field, rate by its stored times, rate that its layout declares) where the two differ by more than 1 %."""
+    tables = (("action", candidate.action_time_s, action_layout), ("state", candidate.state_time_s, state_layout))
+    found = []
+    for field, times_s, layout in tables:
+        if times_s is None or layout is None or layout.rate_hz is None or len(times_s) < 2:
+            continue
+        rate_hz = 1.0 / float(np.median(np.diff(times_s)))
+        if abs(rate_hz - layout.rate_hz) > RATE_TOLERANCE * layout.rate_hz:
+            found.append((field, round(rate_hz, 3), layout.rate_hz))
+    return found
 
 
 def surplus_frames(candidate: Candidate) -> int:
@@ -140,6 +162,7 @@ class Inspector:
         self._cameras_seen: dict[str, None] = {}
         self._warnings: list[str] = []
         self._overridden: Counter[tuple[float, float]] = Counter()
+        self._rates: Counter[tuple[str, float, float]] = Counter()
 
     def views(self, stored: dict[str, Callable[[], FrameSource]]) -> tuple[View, ...]:
         """The chosen views of one episode, opened; cameras that are not asked for are not opened."""
@@ -172,6 +195,7 @@ class Inspector:
         for header_fps in candidate.header_fps:
             if abs(header_fps - candidate.fps) > 1e-3 * candidate.fps:
                 self._overridden[(header_fps, candidate.fps)] += 1
+        self._rates.update(disagreeing_rates(candidate, self.action_layout, self.state_layout))
         return verdict
 
     def reject(self, name: str, reason: str) -> Rejected:
@@ -196,7 +220,12 @@ class Inspector:
             f"{self.root}: {count} video header(s) say {header:g} fps, the data has {fps:g}: the header is overridden"
             for (header, fps), count in sorted(self._overridden.items())
         )
-        return (*self._warnings, *overridden)
+        rates = (
+            f"{self.root}: {field} times of {count} episode(s) are at {stored:g} Hz, the layout declares {declared:g}:"
+            " the times are used"
+            for (field, stored, declared), count in sorted(self._rates.items())
+        )
+        return (*self._warnings, *overridden, *rates)
 
     def finish(self, *, kind: str, robot: str | None, fingerprint: str) -> EpisodeSet:
         """The opened set; ValueError where a chosen camera exists nowhere or no episode is left (with the reasons)."""
@@ -257,16 +286,28 @@ def _table_faults(candidate: Candidate, action_layout: Layout | None, state_layo
         tables.append(("state", candidate.state, candidate.state_time_s, state_layout))
     for field, values, times_s, layout in tables:
         fault = table_fault(values, layout, field)
-        if fault is None and times_s is None and not 0 <= candidate.num_frames - len(values) <= 1:
-            fault = f"{field} has {len(values)} rows for {candidate.num_frames} frames, expected as many or one fewer"
+        if fault is None and times_s is None:
+            fault = _length_fault(candidate, field, len(values), _rate_hz(candidate, layout))
         if fault is not None:
             return fault
     return None
 
 
+def _length_fault(candidate: Candidate, field: str, num_rows: int, rate_hz: float) -> str | None:
+    """Rows without times fill the video: as many as its frames last at the rows' rate, or up to one frame fewer."""
+    per_frame = rate_hz / candidate.fps
+    most = candidate.num_frames * per_frame
+    if most - max(per_frame, 1) - 0.5 < num_rows < most + 0.5:
+        return None
+    if per_frame == 1:
+        return f"{field} has {num_rows} rows for {candidate.num_frames} frames, expected as many or one fewer"
+    seconds = candidate.num_frames / candidate.fps
+    return f"{field} has {num_rows} rows at {rate_hz:g} Hz for {seconds:.3g} s of video, expected about {most:.0f}"
+
+
 def _times(
-    values: Float[np.ndarray, "m a"], times_s: Float[np.ndarray, " m"] | None, fps: float
+    values: Float[np.ndarray, "m a"], times_s: Float[np.ndarray, " m"] | None, rate_hz: float
 ) -> Float[np.ndarray, " m"]:
     if times_s is None:
-        return np.arange(len(values), dtype=np.float64) / fps
+        return np.arange(len(values), dtype=np.float64) / rate_hz
     return np.asarray(times_s, np.float64)

@@ -39,7 +39,7 @@ class Part:
         gripper: sense of a gripper part.
         discrete: a gripper that is commanded to one of its two ends only; conversions threshold at half open.
         low, high: declared range of a stored number; values more than 5 % of the range outside reject the episode.
-        rate_hz: control rate where it differs from the set's own.
+        rate_hz: control rate where it differs from the video's; it gives the times where a set stores none.
     """
 
     kind: Kind
@@ -69,6 +69,8 @@ class Part:
             raise ValueError(f"part {self.kind}: gripper sense {self.gripper!r}; exactly the gripper parts have one")
         if self.scale == 0:
             raise ValueError(f"part {self.kind}: scale must not be 0")
+        if self.rate_hz is not None and not 0 < self.rate_hz < 1e6:
+            raise ValueError(f"part {self.kind}: rate_hz {self.rate_hz} must be above 0")
         if self.discrete and self.kind != "gripper":
             raise ValueError(f"part {self.kind}: only a gripper part can be discrete")
 
@@ -105,6 +107,11 @@ class Layout:
                 out[part.name] = slice(start, start + part.size)
             start += part.size
         return out
+
+    @property
+    def rate_hz(self) -> float | None:
+        """Rate of the rows: the highest that a part declares (slower parts repeat); None where none does."""
+        return max((part.rate_hz for part in self.parts if part.rate_hz is not None), default=None)
 
     def part(self, name: str) -> Part:
         """The part of that name; ValueError lists the choices."""
