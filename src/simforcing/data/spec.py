@@ -6,7 +6,7 @@ import numpy as np
 
 from simforcing.data.open import require_layout
 from simforcing.data.windows import WindowSpec, action_rows, window_starts
-from simforcing.types import DataSpec, Episode, EpisodeSet, NetworkInput
+from simforcing.types import DataSpec, Episode, EpisodeSet, Layout, NetworkInput
 from simforcing.types.normalisers import NormaliserKind
 
 
@@ -42,21 +42,29 @@ def fit_spec(
                 f"{data.root}: episode {episode.name} has {found} actions in the window at frame {start},"
                 f" others have {num_actions}; a run needs one number (uneven time stamps?)"
             )
-    states = [episode.state for episode in training if episode.state is not None]
+    actions = [(episode.action, episode.action_valid) for episode in training]
+    states = [(episode.state, episode.state_valid) for episode in training if episode.state is not None]
     return DataSpec(
         views=window.views,
         num_frames=window.num_frames,
         fps=rates[0],
         num_actions=num_actions,
         resize=window.resize,
-        action=NetworkInput.fit(np.concatenate([episode.action for episode in training]), layout, normaliser),
+        action=_fitted(actions, layout, normaliser),
         # an episode without states is read as zeros that are marked as not valid
-        state=NetworkInput.fit(np.concatenate(states), data.state_layout, normaliser)
-        if states and data.state_layout is not None
-        else None,
+        state=_fitted(states, data.state_layout, normaliser) if states and data.state_layout is not None else None,
         robot=data.robot,
         fingerprint=data.fingerprint,
     )
+
+
+def _fitted(
+    tables: Sequence[tuple[np.ndarray, np.ndarray | None]], layout: Layout, normaliser: NormaliserKind
+) -> NetworkInput:
+    """Statistics of several episodes' numbers, as far as valid."""
+    values = np.concatenate([table for table, _ in tables])
+    valid = np.concatenate([np.ones(table.shape, bool) if known is None else known for table, known in tables])
+    return NetworkInput.fit(values, layout, normaliser, valid=valid)
 
 
 def window_of(spec: DataSpec) -> WindowSpec:

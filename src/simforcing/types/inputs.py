@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy.spatial.transform import Rotation
 
 from simforcing.types.conversions import convert_actions
 from simforcing.types.layouts import ROTATION_SIZES, Layout, Part
 from simforcing.types.normalisers import Normaliser, NormaliserKind
+from simforcing.types.rotations import write_rotations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +35,22 @@ class NetworkInput:
             )
 
     @classmethod
-    def fit(cls, values: Float[np.ndarray, "m a"], layout: Layout, kind: NormaliserKind = "min_max") -> "NetworkInput":
-        """Statistics of the training episodes' stored numbers. ValueError as `Normaliser.fit`."""
+    def fit(
+        cls,
+        values: Float[np.ndarray, "m a"],
+        layout: Layout,
+        kind: NormaliserKind = "min_max",
+        *,
+        valid: Bool[np.ndarray, "m a"] | None = None,
+    ) -> "NetworkInput":
+        """Statistics of the training episodes' stored numbers, as far as valid. ValueError as `Normaliser.fit`."""
         form = continuous(layout)
-        return cls(layout=layout, normaliser=Normaliser.fit(_rewritten(values, layout, form), form, kind))
+        valid = np.ones(values.shape, bool) if valid is None else valid
+        rewritten = _rewritten(values, layout, form, valid)
+        return cls(
+            layout=layout,
+            normaliser=Normaliser.fit(rewritten, form, kind, valid=_valid_in(valid, layout, form)),
+        )
 
     @property
     def dim(self) -> int:
@@ -51,17 +65,13 @@ class NetworkInput:
         A rotation means something where all of its stored numbers do. ValueError where the width is not the layout's.
         """
         form = self.normaliser.layout
-        normalised = self.normaliser.normalise(self.rewrite(values))
-        known = np.zeros((len(values), form.dim), bool)
-        for name, columns in form.slices.items():
-            stored = valid[:, self.layout.slices[name]]
-            same_form = stored.shape[1] == form.part(name).size
-            known[:, columns] = stored if same_form else stored.all(axis=1, keepdims=True)
+        normalised = self.normaliser.normalise(_rewritten(values, self.layout, form, valid))
+        known = _valid_in(valid, self.layout, form)
         return normalised * known, known
 
     def rewrite(self, values: Float[np.ndarray, "k a"]) -> Float[np.ndarray, "k n"]:
         """Stored numbers in the network's form, before normalisation."""
-        return _rewritten(values, self.layout, self.normaliser.layout)
+        return _rewritten(values, self.layout, self.normaliser.layout, np.ones(values.shape, bool))
 
 
 def continuous(layout: Layout) -> Layout:
@@ -76,5 +86,26 @@ def _continuous_part(part: Part) -> Part:
     return replace(part, rotation="matrix_6d", size=ROTATION_SIZES["matrix_6d"], scale=1.0, low=None, high=None)
 
 
-def _rewritten(values: Float[np.ndarray, "k a"], layout: Layout, form: Layout) -> Float[np.ndarray, "k n"]:
-    return np.asarray(values, np.float64) if form == layout else convert_actions(values, layout, form)
+def _rewritten(
+    values: Float[np.ndarray, "k a"], layout: Layout, form: Layout, valid: Bool[np.ndarray, "k a"]
+) -> Float[np.ndarray, "k n"]:
+    """The stored numbers in another form; a rotation that is not valid, which may be none at all, becomes identity."""
+    if form == layout:
+        return np.asarray(values, np.float64)
+    stored = np.array(values, np.float64)
+    for name, columns in layout.slices.items():
+        part = layout.part(name)
+        if part.rotation is not None:
+            missing = ~valid[:, columns].all(axis=1)
+            stored[missing, columns] = write_rotations(Rotation.identity(1), part.rotation)[0] * part.scale
+    return convert_actions(stored, layout, form)
+
+
+def _valid_in(valid: Bool[np.ndarray, "k a"], layout: Layout, form: Layout) -> Bool[np.ndarray, "k n"]:
+    """Which numbers of the form mean something: a rewritten rotation does where all of its stored numbers do."""
+    known = np.zeros((len(valid), form.dim), bool)
+    for name, columns in form.slices.items():
+        stored = valid[:, layout.slices[name]]
+        same_form = stored.shape[1] == form.part(name).size
+        known[:, columns] = stored if same_form else stored.all(axis=1, keepdims=True)
+    return known

@@ -1,10 +1,10 @@
 """Affine normalisation of actions and states, bound to the layout it was fitted on."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from simforcing.types.layouts import Layout
 
@@ -32,29 +32,35 @@ class Normaliser:
             raise ValueError(f"normaliser of layout {self.layout.name}: offset and scale must be finite, scale not 0")
 
     @classmethod
-    def fit(cls, values: Float[np.ndarray, "m a"], layout: Layout, kind: NormaliserKind = "min_max") -> "Normaliser":
-        """Statistics over the training episodes.
+    def fit(
+        cls,
+        values: Float[np.ndarray, "m a"],
+        layout: Layout,
+        kind: NormaliserKind = "min_max",
+        *,
+        valid: Bool[np.ndarray, "m a"] | None = None,
+    ) -> "Normaliser":
+        """Statistics over the training episodes, of the numbers that are valid (None: all).
 
         min_max: 2 (x - min) / (max - min) - 1;  quantile: the same with the 1 % and 99 % quantiles;
         mean_std: (x - mean) / std.
-        A dimension whose range (std) is below 1e-4 becomes x - min (x - mean).
+        A dimension whose range (std) is below 1e-4 becomes x - min (x - mean); one valid nowhere stays as it is.
         Raises ValueError for an unknown kind, a wrong width, or values that are not finite.
         """
         if values.ndim != 2 or values.shape[1] != layout.dim or len(values) == 0:
             raise ValueError(f"values of shape {values.shape} do not fit layout {layout.name} of {layout.dim} numbers")
         if not np.isfinite(values).all():
             raise ValueError(f"layout {layout.name}: values to normalise contain NaN or infinity")
+        if kind not in get_args(NormaliserKind):
+            raise ValueError(f"unknown normaliser {kind!r}; choices: {', '.join(get_args(NormaliserKind))}")
         x = values.astype(np.float64)
-        if kind == "mean_std":
-            offset, scale = x.mean(axis=0), x.std(axis=0)
-            scale = np.where(scale < CONSTANT_RANGE, 1.0, scale)
-        elif kind in ("min_max", "quantile"):
-            low, high = (x.min(axis=0), x.max(axis=0)) if kind == "min_max" else np.quantile(x, [0.01, 0.99], axis=0)
-            constant = high - low < CONSTANT_RANGE
-            offset = np.where(constant, low, (low + high) / 2)
-            scale = np.where(constant, 1.0, (high - low) / 2)
+        if valid is None or valid.all():
+            offset, scale = _statistics(x, kind)
         else:
-            raise ValueError(f"unknown normaliser {kind!r}; choices: min_max, quantile, mean_std")
+            offset, scale = np.zeros(layout.dim), np.ones(layout.dim)
+            for i in np.flatnonzero(valid.any(axis=0)):
+                column = x[valid[:, i], i : i + 1]
+                offset[i : i + 1], scale[i : i + 1] = _statistics(column, kind)
         return cls(kind=kind, layout=layout, offset=tuple(offset.tolist()), scale=tuple(scale.tolist()))
 
     def normalise(self, x: Float[np.ndarray, "*n a"]) -> Float[np.ndarray, "*n a"]:
@@ -74,3 +80,15 @@ class Normaliser:
                 f"{x.shape[-1]} numbers per step, but layout {self.layout.name} has {self.layout.dim}"
                 f" ({', '.join(self.layout.slices)})"
             )
+
+
+def _statistics(
+    x: Float[np.ndarray, "m a"], kind: NormaliserKind
+) -> tuple[Float[np.ndarray, " a"], Float[np.ndarray, " a"]]:
+    """(offset, scale) of every column."""
+    if kind == "mean_std":
+        offset, scale = x.mean(axis=0), x.std(axis=0)
+        return offset, np.where(scale < CONSTANT_RANGE, 1.0, scale)
+    low, high = (x.min(axis=0), x.max(axis=0)) if kind == "min_max" else np.quantile(x, [0.01, 0.99], axis=0)
+    constant = high - low < CONSTANT_RANGE
+    return np.where(constant, low, (low + high) / 2), np.where(constant, 1.0, (high - low) / 2)
