@@ -28,7 +28,7 @@ def moving_frames(num_frames: int, seed: int = 0, size: tuple[int, int] = SIZE) 
     return frames
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def frames_of() -> Callable[..., np.ndarray]:
     return moving_frames
 

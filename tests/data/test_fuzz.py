@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simforcing.data.folders import read_folder
+from simforcing.data.lerobot import read_lerobot
+from simforcing.data.lerobot_writer import LeRobotWriter
 from simforcing.data.open import open_dataset
 from simforcing.data.rlds import read_rlds
 from simforcing.data.tfrecord import parse_example
-from simforcing.types import EpisodeSet
+from simforcing.types import LAYOUTS, Camera, EpisodeSet
 
 # Cut at a share of the length, or bytes overwritten at shares of it.
 damage = st.one_of(
@@ -178,6 +180,92 @@ def test_damaged_declarations(own_set: Path, how: tuple) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(damaged(b'{"action_layout": "tabletop", "robot": "arm", "fps": 10.0}', *how))
     opens_or_says_why(lambda: open_dataset(own_set), own_set)
+
+
+TABLES = {
+    "v3.0": (
+        "meta/info.json",
+        "meta/tasks.parquet",
+        "meta/episodes/chunk-000/file-000.parquet",
+        "data/chunk-000/file-000.parquet",
+        "meta/simforcing.json",
+        "meta/cameras.json",
+    ),
+    "v2.1": (
+        "meta/info.json",
+        "meta/tasks.jsonl",
+        "meta/episodes.jsonl",
+        "data/chunk-000/episode_000001.parquet",
+        "meta/simforcing.json",
+        "meta/cameras.json",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def lerobot_sets(tmp_path_factory: pytest.TempPathFactory, frames_of) -> dict[str, Path]:
+    """A LeRobot set of either version: two episodes, states, an extra column and cameras."""
+    roots = {}
+    for version in ("v3.0", "v2.1"):
+        roots[version] = tmp_path_factory.mktemp("lerobot") / version
+        layout = LAYOUTS["tabletop"]
+        with LeRobotWriter(
+            roots[version],
+            fps=5,
+            views={"front": (24, 32)},
+            action_layout=layout,
+            state_layout=layout,
+            version=version,
+        ) as writer:
+            for index in range(2):
+                numbers = np.full((6, 7), 0.1 * index, np.float32)
+                writer.add(
+                    frames={"front": frames_of(6, index)},
+                    action=numbers,
+                    state=numbers,
+                    task=f"task {index}",
+                    extra={"start": index},
+                    cameras={"front": Camera(size=(24, 32), pose=np.eye(4))},
+                )
+    return roots
+
+
+@pytest.mark.parametrize(("version", "table"), [(v, table) for v, tables in TABLES.items() for table in tables])
+@given(how=damage)
+@settings(max_examples=60)
+def test_damaged_lerobot_tables(lerobot_sets: dict[str, Path], version: str, table: str, how: tuple) -> None:
+    root = lerobot_sets[version]
+    path = root / table
+    content = path.read_bytes()
+    try:
+        put(path, damaged(content, *how))
+        opens_or_says_why(lambda: read_lerobot(root), root)
+    finally:
+        put(path, content)
+
+
+@pytest.mark.parametrize("version", list(TABLES))
+@pytest.mark.parametrize("table", ["meta/info.json", "meta/simforcing.json", "meta/cameras.json"])
+@given(data=st.data(), value=json_values)
+@settings(max_examples=100)
+def test_lerobot_metadata_with_any_value_in_any_field(
+    lerobot_sets: dict[str, Path], version: str, table: str, data: st.DataObject, value: object
+) -> None:
+    root = lerobot_sets[version]
+    path = root / table
+    content = path.read_bytes()
+    whole = json.loads(content)
+    place, depth = whole, data.draw(st.integers(0, 3))
+    key = data.draw(st.sampled_from(sorted(place)))
+    while depth and isinstance(place[key], dict) and place[key]:
+        place, depth = place[key], depth - 1
+        key = data.draw(st.sampled_from(sorted(place)))
+    place[key] = value
+    try:
+        put(path, json.dumps(whole).encode())
+        opens_or_says_why(lambda: read_lerobot(root), root)
+    finally:
+        put(path, content)
 
 
 def test_an_npz_that_holds_pickles_is_rejected_and_never_run(tmp_path: Path, write_own) -> None:
