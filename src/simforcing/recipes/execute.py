@@ -8,6 +8,7 @@ RUN/log.jsonl, checkpoints/   the trainer's               RUN/config.json, model
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,17 @@ from simforcing.models.taef2 import Taef2, Taef2Config
 from simforcing.nn.strict import load_strictly
 from simforcing.nn.tensor_file import read_tensors
 from simforcing.recipes.run import Run
-from simforcing.training.checkpoint import load_weights, named_differences
+from simforcing.recipes.validation import held_out_loss
+from simforcing.training.checkpoint import load_weights, named_differences, sole_owner
 from simforcing.training.distributed import join_world
 from simforcing.training.trainer import train
 from simforcing.types import EpisodeSet, to_json
 from simforcing.types.files import read_json, write_json
 
 Report = Callable[[str], None]
-RUN, LATENTS = "run.json", "latents.safetensors"
+RUN, LATENTS, HELD_OUT = "run.json", "latents.safetensors", "held_out.safetensors"
+PREPARE_LOCK = ".prepare.lock"
+LOCKS = (PREPARE_LOCK, ".lock")
 
 
 def execute(
@@ -54,26 +58,24 @@ def execute(
         ValueError: `out` holds another run (the differing field is named).
     """
     out = Path(out)
-    training = [episode for episode in data.episodes if episode.name not in run.held_out]
-    clips = Clips(training, run.spec, stride=run.window_stride)
-    with join_world(run.trainer.device) as world:
+    training = run.training(data.episodes)
+    with join_world(run.trainer.device) as world, ExitStack() as stack:
         if world.is_first:
+            stack.enter_context(sole_owner(out, PREPARE_LOCK))
             claim(run, out, overwrite=overwrite)
-            counts = f"{len(training)} episodes, {len(run.held_out)} held out"
-            report(f"{len(clips)} windows of {run.spec.num_frames} frames from {counts}")
-            encoded_windows(run, clips, make_autoencoder(run, clips, out, report), out, report)
+            prepare_files(run, data, out, report)
         world.wait()
-        autoencoder = make_autoencoder(run, clips, out, report)
-        windows = encoded_windows(run, clips, autoencoder, out, report)
+        autoencoder, windows, held_out = prepare_files(run, data, out, report)
         torch.manual_seed(run.seed)
         model = run.model.build()
-        about = about_run(run, data)
         if world.is_first:
             millions = sum(p.numel() for p in model.parameters()) / 1e6
             report(f"world model: {millions:.2f} M parameters, {run.trainer.num_steps} steps")
-        result = train(model, run.objective, windows, run.trainer, out, metadata=about)
+        validate = held_out_loss(run, held_out) if held_out is not None else None
+        metadata = {"run": json.loads(json.dumps(to_json(run)))}
+        result = train(model, run.objective, windows, run.trainer, out, validate=validate, metadata=metadata)
         load_weights(model.cpu(), result.checkpoint)
-        about = {**about, "command": command}
+        about = about_run(run, data, command=command, training=[episode.name for episode in training])
         bundle = Bundle(model=model.eval(), autoencoder=autoencoder, spec=run.spec, about=about)
         if world.is_first:
             bundle.save(out)
@@ -81,12 +83,34 @@ def execute(
     return bundle
 
 
-def about_run(run: Run, data: EpisodeSet) -> dict[str, Any]:
-    """What a run was made of, as JSON values; equal whenever the run is continued."""
+def prepare_files(
+    run: Run, data: EpisodeSet, out: Path, report: Report
+) -> tuple[TinyAutoencoder | Taef2, LatentWindows, LatentWindows | None]:
+    """(autoencoder, training windows, held-out windows if any fits), made once and read back afterwards."""
+    training = run.training(data.episodes)
+    held_out = [episode for episode in data.episodes if episode.name in run.held_out]
+    clips, held_clips = (Clips(episodes, run.spec, stride=run.window_stride) for episodes in (training, held_out))
+    if not (out / LATENTS).exists():
+        unused = sorted({e.name for e in training} - {episode.name for episode, _ in clips.keys})
+        if unused:
+            report(f"too short for a window of {run.spec.num_frames} frames: {', '.join(unused)}")
+        counts = f"{len(training) - len(unused)} episodes, {len(held_out)} held out"
+        report(f"{len(clips)} windows of {run.spec.num_frames} frames from {counts}")
+    autoencoder = make_autoencoder(run, clips, out, report)
+    windows = encoded_windows(run, clips, autoencoder, out / LATENTS, report)
+    held = encoded_windows(run, held_clips, autoencoder, out / HELD_OUT, report) if len(held_clips) else None
+    return autoencoder, windows, held
+
+
+def about_run(run: Run, data: EpisodeSet, *, command: str, training: list[str]) -> dict[str, Any]:
+    """How a bundle was made, as JSON values: what a later command needs beside the networks."""
+    root = Path(data.root)
     return {
         "recipe": run.recipe,
         "seed": run.seed,
-        "data": str(data.root),
+        "command": command,
+        "data": str(root.resolve()) if root.exists() else str(data.root),
+        "training": training,
         "held_out": list(run.held_out),
         "rejected": [f"{item.name}: {item.reason}" for item in data.rejected],
         "run": to_json(run),
@@ -94,17 +118,34 @@ def about_run(run: Run, data: EpisodeSet) -> dict[str, Any]:
 
 
 def claim(run: Run, out: Path, *, overwrite: bool = False) -> None:
-    """Write run.json, or check that the folder's own is the same run."""
+    """Write run.json, or check that the folder's own is the same run.
+
+    Raises:
+        ValueError: the folder holds another run, or other files and no run.
+    """
     mine = json.loads(json.dumps(to_json(run)))
     path = out / RUN
     if overwrite and path.exists():
-        shutil.rmtree(out)
+        clear(out)
     if not path.exists():
+        foreign = sorted(item.name for item in out.iterdir() if item.name not in LOCKS)
+        if foreign:
+            raise ValueError(f"{out} holds no run but other files ({foreign[0]}, ...); choose another --out")
         write_json(path, mine)
         return
     differences = named_differences(read_json(path), mine)
     if differences:
         raise ValueError(f"{out} holds another run: {differences[0]}; choose another --out, or --overwrite")
+
+
+def clear(out: Path) -> None:
+    """Delete a run, its description last: whenever this is cut short, the folder still says what it holds."""
+    items = sorted(out.iterdir(), key=lambda item: item.name == RUN)
+    for item in items:
+        if item.is_dir():
+            shutil.rmtree(item)
+        elif item.name not in LOCKS:
+            item.unlink()
 
 
 def make_autoencoder(run: Run, clips: Clips, out: Path, report: Report) -> TinyAutoencoder | Taef2:
@@ -123,7 +164,8 @@ def make_autoencoder(run: Run, clips: Clips, out: Path, report: Report) -> TinyA
         autoencoder.fit_statistics(video)
     else:
         autoencoder.initialise(video, seed=run.seed)
-        report(f"autoencoder: closed form from {len(video)} clips, then {plan.num_steps} steps")
+        trained = f", then {plan.num_steps} steps" if plan.num_steps else ""
+        report(f"autoencoder: closed form from {len(video)} clips{trained}")
         if plan.num_steps:
             every = max(1, plan.num_steps // 5)
             fit_autoencoder(
@@ -142,10 +184,9 @@ def make_autoencoder(run: Run, clips: Clips, out: Path, report: Report) -> TinyA
 
 
 def encoded_windows(
-    run: Run, clips: Clips, autoencoder: TinyAutoencoder | Taef2, out: Path, report: Report
+    run: Run, clips: Clips, autoencoder: TinyAutoencoder | Taef2, path: Path, report: Report
 ) -> LatentWindows:
-    """All training windows as latents with their conditions, from the run's file where it is there."""
-    path = out / LATENTS
+    """All windows as latents with their conditions, from the run's file where it is there."""
     if path.exists():
         return LatentWindows.load(path)
 

@@ -47,6 +47,7 @@ def laptop(data: EpisodeSet, options: RunOptions) -> Run:
             ema_decay=0.995,
             checkpoint_every=250,
             log_every=10,
+            validate_every=100,
             seed=options.seed,
             device=options.device,
             dtype=options.dtype,

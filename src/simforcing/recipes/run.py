@@ -1,6 +1,6 @@
 """A Run: everything that fixes a training, as values; and what every recipe has in common in building one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -118,7 +118,12 @@ class Run:
 
     @property
     def seed(self) -> int:
+        """Of everything random in the run."""
         return self.trainer.seed
+
+    def training(self, episodes: Sequence[Episode]) -> list[Episode]:
+        """The episodes that are not held out, in order."""
+        return [episode for episode in episodes if episode.name not in self.held_out]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -153,10 +153,10 @@ def named_differences(then: Mapping, now: Mapping, prefix: str = "") -> list[str
 
 
 @contextmanager
-def sole_owner(run_dir: Path) -> Iterator[None]:
-    """Hold the run directory's lock (the system releases it however the process ends); ValueError where it is held."""
+def sole_owner(run_dir: Path, lock: str = ".lock") -> Iterator[None]:
+    """Hold one lock of a run directory (the system frees it however the process ends); ValueError where it is held."""
     run_dir.mkdir(parents=True, exist_ok=True)
-    with (run_dir / ".lock").open("w") as file:
+    with (run_dir / lock).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
