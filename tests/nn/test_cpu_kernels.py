@@ -1,12 +1,14 @@
 """Derivatives written by hand agree with torch's own; rotary positions agree in complex and real arithmetic."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from simforcing.nn.embed import tanh_gelu
-from simforcing.nn.norm import RmsNorm
+from simforcing.nn.embed import TanhGeluOnCpu, tanh_gelu
+from simforcing.nn.norm import RmsNorm, RmsNormOnCpu
 from simforcing.nn.rope import rotate, rotors
 
 
@@ -37,6 +39,39 @@ def test_tanh_gelu_and_its_gradient_are_torchs_far_into_both_tails():
     ours, torchs = (outcome(f, x) for f in (tanh_gelu, lambda x: F.gelu(x, approximate="tanh")))
     for mine, reference in zip(ours, torchs, strict=True):
         torch.testing.assert_close(mine, reference, rtol=1e-6, atol=2e-6)
+
+
+def rms_norm_inputs() -> tuple[Tensor, Tensor, float]:
+    return torch.randn(3, 5, 8).double().requires_grad_(), torch.rand(8).double().requires_grad_(), 1e-6
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [(RmsNormOnCpu, rms_norm_inputs), (TanhGeluOnCpu, lambda: (3 * torch.randn(3, 5, 8).double().requires_grad_(),))],
+)
+def test_derivatives_by_hand_are_those_of_finite_differences(function: type, inputs: Callable[[], tuple]):
+    assert torch.autograd.gradcheck(function.apply, inputs())
+
+
+@pytest.mark.parametrize("name", ["rms norm", "gelu"])
+def test_a_repeat_has_the_same_bits(name: str):
+    x = torch.randn(4, 33, 24).requires_grad_()
+    function = RmsNorm(24, 1e-6) if name == "rms norm" else tanh_gelu
+    first, second = outcome(function, x), outcome(function, x)
+    assert all(torch.equal(*pair) for pair in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("where", ["cpu", "compiler", "other device"])
+def test_derivatives_by_hand_serve_eager_cpus_alone(where: str, monkeypatch: pytest.MonkeyPatch):
+    called: list[str] = []
+    for kind in (RmsNormOnCpu, TanhGeluOnCpu):
+        apply = kind.apply
+        monkeypatch.setattr(kind, "apply", lambda *a, n=kind.__name__, apply=apply: called.append(n) or apply(*a))
+    if where == "compiler":
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    device = "meta" if where == "other device" else "cpu"
+    tanh_gelu(RmsNorm(8, 1e-6).to(device)(torch.zeros(2, 8, device=device)))
+    assert called == (["RmsNormOnCpu", "TanhGeluOnCpu"] if where == "cpu" else [])
 
 
 def test_rotating_turns_every_pair_of_channels_by_its_angle():

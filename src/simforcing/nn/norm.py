@@ -40,6 +40,7 @@ class RmsNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
+        # by hand on eager CPUs alone: compilers and GPU kernels fuse the plain formula themselves (docs/benchmarks.md)
         if x.device.type == "cpu" and not torch.compiler.is_compiling():
             return RmsNormOnCpu.apply(x, self.weight, self.eps)
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
