@@ -1,6 +1,7 @@
 """Using a finished run: which camera, which episodes, and videos that were made with other settings."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import pytest
 
 from simforcing.data.open import open_dataset
 from simforcing.data.video import ArrayFrames, VideoFrames
+from simforcing.models.bundle import load_bundle
 from simforcing.recipes import RunOptions, recipe_named
 from simforcing.recipes.doctor import agreement_checks
 from simforcing.recipes.evaluate import evaluate_run
 from simforcing.recipes.execute import execute
 from simforcing.recipes.generate import SETTINGS, generate_clips
-from simforcing.recipes.prediction import PredictionOptions, ready_to_predict
+from simforcing.recipes.prediction import PredictionOptions, open_for, ready_to_predict
 from simforcing.types import EpisodeSet, View
 
 
@@ -119,3 +121,16 @@ def test_one_episode_of_another_rate_fails_the_check(debug_run: Path):
     checks = {check.name: check for check in agreement_checks(ready.bundle, mixed)}
     assert checks["fps"].passed is False
     assert "data has 30" in checks["fps"].detail
+
+
+def test_data_that_changed_since_training_has_no_held_out_episodes(
+    debug_run: Path, tabletop_root: Path, tmp_path: Path
+):
+    bundle = load_bundle(debug_run)
+    changed = tmp_path / "episodes"
+    shutil.copytree(tabletop_root / "episodes", changed)
+    declared = changed / "meta" / "simforcing.json"
+    declared.write_text(declared.read_text() + " ")
+    moved = replace(bundle, about={**bundle.about, "data": str(changed)})
+    with pytest.raises(ValueError, match="has changed since the run was trained"):
+        open_for(moved, None)

@@ -73,6 +73,11 @@ def ready_to_predict(run_dir: Path, options: PredictionOptions, report: Report) 
     view = view_index(bundle.spec, options.view)
     opened = open_for(bundle, options.data)
     bundle.spec.check(opened)
+    if opened.fingerprint != bundle.spec.fingerprint:
+        report(
+            f"{opened.root} is not the data that the run was trained on: all of its episodes are used as held out;"
+            " see to it that none of them was trained on under another name"
+        )
     opened = verified(opened, bundle.spec.views, report)
     held_out = episodes_with(held_out_episodes(bundle, opened), bundle.spec.views[view])
     sampler = stored_sampler(bundle, options.num_steps)
@@ -114,6 +119,11 @@ def open_for(bundle: Bundle, data: str | None) -> EpisodeSet:
         whole = open_dataset(source)
         if whole.fingerprint == bundle.spec.fingerprint:
             return whole
+        if data is None:
+            raise ValueError(
+                f"{source} has changed since the run was trained on it, so its held-out episodes are no longer known;"
+                " give --data to use every episode of a data set"
+            )
     return opened
 
 
