@@ -1,6 +1,7 @@
 """Bytes that are not what they claim to be: every reader answers with episodes, or one line that names the file."""
 
 import json
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from simforcing.data.folders import read_folder
@@ -232,6 +233,7 @@ def lerobot_sets(tmp_path_factory: pytest.TempPathFactory, frames_of) -> dict[st
 
 @pytest.mark.parametrize(("version", "table"), [(v, table) for v, tables in TABLES.items() for table in tables])
 @given(how=damage)
+@example(how=("replace", b"0"))
 @settings(max_examples=60)
 def test_damaged_lerobot_tables(lerobot_sets: dict[str, Path], version: str, table: str, how: tuple) -> None:
     root = lerobot_sets[version]
@@ -266,6 +268,16 @@ def test_lerobot_metadata_with_any_value_in_any_field(
         opens_or_says_why(lambda: read_lerobot(root), root)
     finally:
         put(path, content)
+
+
+@pytest.mark.parametrize("text", ['{"type": "\\n"}', '{"masks": {"a\\nb": 3}}', '{"cameras": {"a\\nb": 3}}'])
+def test_line_breaks_in_a_declaration_stay_out_of_the_message(
+    lerobot_sets: dict[str, Path], tmp_path: Path, text: str
+) -> None:
+    root = shutil.copytree(lerobot_sets["v3.0"], tmp_path / "set")
+    (root / "meta" / "simforcing.json").write_text(text)
+    _, message = outcome(lambda: read_lerobot(root))
+    _check(message, root)
 
 
 def test_an_npz_that_holds_pickles_is_rejected_and_never_run(tmp_path: Path, write_own) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -130,6 +131,29 @@ def test_a_broken_video_costs_its_episode_by_name(root: Path, tmp_path: Path):
         assert "is left out" in result.stderr
     else:
         assert str(video.name) in one_line(result)
+
+
+def test_a_set_without_a_readable_episode_is_exit_code_2(root: Path, tmp_path: Path):
+    other = tmp_path / "episodes"
+    shutil.copytree(root / "episodes", other)
+    for video in other.rglob("*.mp4"):
+        content = bytearray(video.read_bytes())
+        start = content.index(b"mdat") + 8
+        content[start : start + 4000] = bytes(4000)
+        video.write_bytes(content)
+    line = one_line(run("train", other, "--out", tmp_path / "run", "--recipe", "debug"))
+    assert "no episode is left" in line or "cannot be" in line or "not readable" in line
+
+
+def test_a_full_disk_is_exit_code_1_and_names_the_file(root: Path, tmp_path: Path):
+    def limit_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+
+    command = [sys.executable, "-m", "simforcing", "train", root / "episodes", "--out", tmp_path / "run", *TRAIN]
+    result = subprocess.run(
+        list(map(str, command)), env=ENVIRONMENT, capture_output=True, text=True, timeout=300, preexec_fn=limit_files
+    )
+    assert "not written" in one_line(result, code=1)
 
 
 def finished(folder: Path) -> dict[str, np.ndarray]:

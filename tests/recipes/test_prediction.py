@@ -53,7 +53,7 @@ def test_the_view_that_is_asked_for_is_generated(run_of_two: Path, tmp_path: Pat
     brightness = {}
     for view in (None, "front", "wrist"):
         out = tmp_path / f"videos {view}"
-        paths = generate_clips(run_of_two, out=out, options=PredictionOptions(view=view), report=quiet)
+        paths = generate_clips(run_of_two, out=out, options=PredictionOptions(data="another", view=view), report=quiet)
         brightness[view] = VideoFrames(paths[0]).read(0, 1).mean()
         assert len(paths) == (4 if view == "wrist" else 5)  # one episode was not filmed by it
     assert brightness[None] == brightness["front"]
@@ -62,7 +62,9 @@ def test_the_view_that_is_asked_for_is_generated(run_of_two: Path, tmp_path: Pat
 
 def test_the_view_that_is_asked_for_is_scored(run_of_two: Path, tmp_path: Path):
     results = {
-        view: evaluate_run(run_of_two, out=tmp_path / view, options=PredictionOptions(view=view), report=quiet).result
+        view: evaluate_run(
+            run_of_two, out=tmp_path / view, options=PredictionOptions(data="another", view=view), report=quiet
+        ).result
         for view in ("front", "wrist")
     }
     assert len(results["wrist"].clips) == len(results["front"].clips) - 1

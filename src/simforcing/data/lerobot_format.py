@@ -87,7 +87,7 @@ def read_declaration(root: str | Path) -> Declaration:
         cameras = cameras_from_json(value.pop("cameras", {}), "cameras")
         return replace(from_json(Declaration, {**value, **layouts}, "declaration"), cameras=cameras)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
 
 
 def read_episode_cameras(root: str | Path) -> dict[str, dict[str, Camera]]:
@@ -101,7 +101,7 @@ def read_episode_cameras(root: str | Path) -> dict[str, dict[str, Camera]]:
     try:
         return {name: cameras_from_json(cameras, name) for name, cameras in value.items()}
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
 
 
 def cameras_from_json(value: Any, where: str) -> dict[str, Camera]:

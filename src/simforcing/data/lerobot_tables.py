@@ -254,8 +254,10 @@ def _json_lines(path: Path, *fields: tuple[str, type]) -> list[dict[str, Any]]:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}: line {number} is damaged JSON ({error})") from error
+        if not isinstance(value, dict):
+            raise ValueError(f"{path}: line {number} is {value!r:.80}, expected an object")
         for name, kind in fields:
-            found = value.get(name) if isinstance(value, dict) else value
+            found = value.get(name)
             if type(found) is not kind or (isinstance(found, int) and found < 0):
                 raise ValueError(f"{path}: line {number}: field {name} is {found!r:.80}, expected {kind.__name__}")
         values.append(value)

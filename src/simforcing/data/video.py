@@ -333,6 +333,7 @@ def _decode_from(
     frames = np.empty((last - first, index.header.height, index.header.width, 3), np.uint8)
     with opened_video(path, f"decoding frames {first}..{last - 1}") as container:
         stream = container.streams.video[0]
+        stream.codec_context.thread_count = 1  # threads for 21 small frames cost more than they save
         if key_pts is not None:
             container.seek(key_pts, stream=stream, backward=True)
         to_rgb = VideoReformatter()  # one for all frames: it keeps its conversion tables
@@ -351,4 +352,4 @@ def _pixels(
     """One decoded frame as RGB; ValueError where the decoder concealed damage or the size changed."""
     if frame.is_corrupt or (frame.height, frame.width) != size:
         raise ValueError(f"{path}: frame {number} is damaged, expected {size[0]}x{size[1]} pixels")
-    return to_rgb.reformat(frame, format="rgb24").to_ndarray()
+    return to_rgb.reformat(frame, format="rgb24", threads=1).to_ndarray()

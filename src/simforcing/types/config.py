@@ -74,7 +74,7 @@ def _from_fields(cls: Any, value: JsonValue, where: str) -> Any:
     if not isinstance(value, dict):
         raise ValueError(f"{where}: expected a {cls.__name__} object, found {value!r}")
     if value.get("type", cls.__name__) != cls.__name__:
-        raise ValueError(f"{where}: expected a {cls.__name__}, found a {value['type']}")
+        raise ValueError(f"{where}: expected a {cls.__name__}, found a {value['type']!r:.80}")
     hints = typing.get_type_hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
     if unknown := set(value) - set(fields) - {"type"}:
