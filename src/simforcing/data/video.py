@@ -333,7 +333,7 @@ def _decode_from(
     frames = np.empty((last - first, index.header.height, index.header.width, 3), np.uint8)
     with opened_video(path, f"decoding frames {first}..{last - 1}") as container:
         stream = container.streams.video[0]
-        stream.codec_context.thread_count = 1  # threads for 21 small frames cost more than they save
+        stream.codec_context.thread_count = 1  # starting threads costs more than small frames gain
         if key_pts is not None:
             container.seek(key_pts, stream=stream, backward=True)
         to_rgb = VideoReformatter()  # one for all frames: it keeps its conversion tables
