@@ -234,7 +234,7 @@ def lerobot_sets(tmp_path_factory: pytest.TempPathFactory, frames_of) -> dict[st
 @pytest.mark.parametrize(("version", "table"), [(v, table) for v, tables in TABLES.items() for table in tables])
 @given(how=damage)
 @example(how=("replace", b"0"))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_damaged_lerobot_tables(lerobot_sets: dict[str, Path], version: str, table: str, how: tuple) -> None:
     root = lerobot_sets[version]
     path = root / table
@@ -249,7 +249,7 @@ def test_damaged_lerobot_tables(lerobot_sets: dict[str, Path], version: str, tab
 @pytest.mark.parametrize("version", list(TABLES))
 @pytest.mark.parametrize("table", ["meta/info.json", "meta/simforcing.json", "meta/cameras.json"])
 @given(data=st.data(), value=json_values)
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_lerobot_metadata_with_any_value_in_any_field(
     lerobot_sets: dict[str, Path], version: str, table: str, data: st.DataObject, value: object
 ) -> None:

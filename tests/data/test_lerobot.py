@@ -19,8 +19,7 @@ from PIL import Image
 from simforcing.data.lerobot import LeRobotKeys, read_columns, read_lerobot
 from simforcing.data.lerobot_writer import LeRobotWriter
 from simforcing.data.video import write_video
-from simforcing.data.windows import WindowSpec, read_clip
-from simforcing.types import Camera, EpisodeSet, Layout, Part, Resize
+from simforcing.types import EpisodeSet, Layout, Part
 
 LAYOUT = Layout(name="three", parts=(Part(kind="translation", size=3),))
 JOINTS = Layout(
@@ -361,59 +360,3 @@ def test_a_video_of_another_size_than_declared_rejects_its_episode(tmp_path, wri
     (rejected,) = read_lerobot(root).rejected
     assert rejected.name == "episode_000001"
     assert "16x48 pixels, info.json declares [32, 48, 3] for observation.images.front" in rejected.reason
-
-
-def pinhole(focal_px: float) -> Camera:
-    intrinsics = np.array([[focal_px, 0, 23.5], [0, focal_px, 15.5], [0, 0, 1]])
-    return Camera(size=(32, 48), intrinsics=intrinsics, pose=np.eye(4))
-
-
-@pytest.mark.parametrize("version", ["v3.0", "v2.1"])
-def test_cameras_of_the_set_and_of_single_episodes_are_read(tmp_path, version):
-    options = {"fps": 5, "views": {"front": (32, 48), "wrist": (32, 48)}, "action_layout": LAYOUT, "version": version}
-    with LeRobotWriter(tmp_path / "set", cameras={"front": pinhole(50)}, **options) as writer:
-        for cameras in (None, {"front": pinhole(60), "wrist": Camera(size=(32, 48))}):
-            frames = {view: picture(0) for view in ("front", "wrist")}
-            writer.add(frames=frames, action=np.zeros((12, 3), np.float32), cameras=cameras)
-    first, second = read_lerobot(tmp_path / "set").episodes
-    assert [view.camera for view in first.views] == [pinhole(50), None]
-    assert [view.camera for view in second.views] == [pinhole(60), Camera(size=(32, 48))]
-    with pytest.raises(ValueError, match="camera of view 'side'; views: front, wrist"):
-        LeRobotWriter(tmp_path / "other", cameras={"side": pinhole(50)}, **options)
-
-
-@pytest.mark.parametrize(
-    ("camera", "message"),
-    [
-        ({"size": [32]}, r"front.size: expected \[height, width\]"),
-        ({"size": [32, 48], "intrinsics": [[1, 0], [0, 1]]}, "front.intrinsics: expected 3 rows of 3 finite numbers"),
-        ({"size": [32, 48], "pose": "up"}, "front.pose: expected 4 rows"),
-        ({"size": [32, 48], "focal": 3}, "a camera has no field 'focal'; fields: size, intrinsics, pose"),
-    ],
-)
-def test_damaged_cameras_are_named(tmp_path, written, camera, message):
-    root = shutil.copytree(written["v3.0"], tmp_path / "set")
-    (root / "meta" / "cameras.json").write_text(json.dumps({"episode_000000": {"front": camera}}))
-    with pytest.raises(ValueError, match=rf"cameras.json: episode_000000.{message}|cameras.json: .*{message}"):
-        read_lerobot(root)
-
-
-def test_a_depth_stream_is_left_out_with_one_line(tmp_path):
-    root = write_set(tmp_path / "set", views={"front": (32, 48), "depth": (32, 48)})
-    info = json.loads((root / "meta" / "info.json").read_text())
-    info["features"]["observation.images.depth"]["info"]["video.is_depth_map"] = True
-    edit_json(root / "meta" / "info.json", features=info["features"])
-    opened = read_lerobot(root)
-    assert [view.name for view in opened.episodes[0].views] == ["front"]
-    assert [line.split(": ", 1)[1] for line in opened.warnings] == [
-        "depth is not read from LeRobot sets: depth left out"
-    ]
-
-
-def test_masks_of_a_set_reach_the_clip(tmp_path):
-    root = write_set(tmp_path / "set", views={"front": (32, 48), "front_mask": (32, 48)}, masks={"front": "front_mask"})
-    window = WindowSpec(num_frames=4, views=("front",), resize=Resize(height=16, width=24), with_masks=True)
-    clip = read_clip(read_lerobot(root).episodes[0], 2, window, 3)
-    stored = read_lerobot(root).episodes[0].view("front").masks.read(2, 6)
-    assert clip.mask_present.all()
-    np.testing.assert_array_equal(clip.masks[0], stored[:, 1::2, 1::2, 0] > 127)

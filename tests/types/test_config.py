@@ -73,7 +73,7 @@ def test_a_missing_field_and_a_foreign_class_are_refused() -> None:
     del value["views"]
     with pytest.raises(ValueError, match="Sampler needs field 'views'"):
         from_json(Sampler, value)
-    with pytest.raises(ValueError, match="expected a Euler, found a Heun"):
+    with pytest.raises(ValueError, match="expected a Euler, found a 'Heun'"):
         from_json(Euler, to_json(Heun()))
 
 
