@@ -85,9 +85,7 @@ def main() -> None:
         "--foreign", type=Path, default=Path(shared) / "data", help="folder of other people's mp4 files"
     )
     args = parser.parse_args()
-    print(
-        f"windows of {WINDOW} frames; CPU time, medians of {args.windows} windows read in turns with whole episodes"
-    )
+    print(f"windows of {WINDOW} frames; CPU time, medians of {args.windows} windows read in turns with whole episodes")
     print(f"{'files':44s} {'window ms':>9s} {'whole ms':>9s} {'ratio':>8s} {'frames/s':>10s}")
     ratios = []
     with tempfile.TemporaryDirectory() as folder:
