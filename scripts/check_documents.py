@@ -105,12 +105,14 @@ def command_options() -> dict[str, set[str]]:
 
 def fields_of(argument: ast.arg, names: dict[str, ast.AST]) -> set[str]:
     """Fields of the record (or alias of one) that annotates a parameter; empty for any other parameter."""
-    todo, fields = [argument.annotation], set()
+    todo: list[ast.expr | None] = [argument.annotation]
+    fields: set[str] = set()
     while todo:
         for node in ast.walk(todo.pop() or ast.Constant(None)):
             known = names.get(node.id) if isinstance(node, ast.Name) else None
             if isinstance(known, ast.ClassDef):
                 fields |= {item.target.id for item in known.body if isinstance(item, ast.AnnAssign)}
+                todo += known.bases  # a record has the fields of those it extends
             elif isinstance(known, ast.Assign):
                 todo.append(known.value)
     return fields
