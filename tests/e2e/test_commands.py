@@ -166,28 +166,53 @@ def same(first: Path, second: Path) -> bool:
     return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
-def kill_at_random(root: Path, out: Path, kills: int, seed: int) -> None:
-    """Start the training, kill -9 it at random moments, and let it end at last."""
-    moments = random.Random(seed)
-    command = [sys.executable, "-m", "simforcing", "train", str(root / "episodes"), "--out", str(out), *TRAIN]
-    for _ in range(kills):
+def newest_step(out: Path) -> int:
+    """Of the checkpoints of a run; 0 where there is none yet."""
+    return max((int(path.stem.split("_")[1]) for path in out.glob("checkpoints/step_*.safetensors")), default=0)
+
+
+def kill_at_random(root: Path, out: Path, kills: int, steps: int) -> None:
+    """Start a training, kill -9 it again and again, and let it end at last.
+
+    The first kill falls anywhere, preparation included; each further one shortly after the run has come further than
+    before, so that what is continued is a checkpoint and not the start.
+    """
+    moments = random.Random(kills)
+    arguments = ("train", root / "episodes", "--out", out, *TRAIN, "--steps", steps)
+    command = [sys.executable, "-m", "simforcing", *map(str, arguments)]
+    for kill in range(kills):
+        reached = newest_step(out)
         process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
-        time.sleep(moments.uniform(1.0, 5.0))
+        deadline = time.monotonic() + 120
+        while kill > 0 and newest_step(out) <= reached and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(moments.uniform(0.5, 3.0) if kill == 0 else moments.uniform(0.0, 0.1))
         process.send_signal(signal.SIGKILL)
-        process.wait()
-    result = run("train", root / "episodes", "--out", out, *TRAIN)
+        assert process.wait() == -signal.SIGKILL, "the run ended before it was killed: give it more steps"
+    assert kills == 1 or newest_step(out) > 0
+    result = run(*arguments)
     assert result.returncode == 0, result.stderr
 
 
+def killed_equals_straight(root: Path, folder: Path, kills: int, steps: int) -> None:
+    straight = run("train", root / "episodes", "--out", folder / "straight", *TRAIN, "--steps", steps)
+    assert straight.returncode == 0, straight.stderr
+    kill_at_random(root, folder / "killed", kills, steps)
+    assert same(folder / "straight", folder / "killed")
+    losses = [
+        [(record["step"], record["loss"]) for record in map(json.loads, (folder / name / "log.jsonl").open())]
+        for name in ("straight", "killed")
+    ]
+    assert losses[0] == losses[1]
+
+
 def test_three_kills_change_no_bit(root: Path, tmp_path: Path):
-    kill_at_random(root, tmp_path / "run", kills=3, seed=1)
-    assert same(root / "run", tmp_path / "run")
+    killed_equals_straight(root, tmp_path, kills=3, steps=200)
 
 
 @pytest.mark.slow
 def test_fifty_kills_change_no_bit(root: Path, tmp_path: Path):
-    kill_at_random(root, tmp_path / "run", kills=50, seed=2)
-    assert same(root / "run", tmp_path / "run")
+    killed_equals_straight(root, tmp_path, kills=50, steps=3000)
 
 
 def test_two_processes_have_the_losses_of_one(root: Path, tmp_path: Path):

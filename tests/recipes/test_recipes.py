@@ -120,7 +120,7 @@ def test_episodes_of_ten_frames_give_windows_of_nine_to_groups_of_four(
 
 
 def test_the_laptop_recipe_visits_each_window_thirty_times():
-    assert default_steps(160, 8) == 600
+    assert default_steps(400, 8) == 200
     assert default_steps(5, 8) == 100
     assert default_steps(10_000, 8) == 1500
 
@@ -156,3 +156,16 @@ def test_a_mean_of_one_cluster_says_of_what_it_is_one():
     alone = Interval(mean=1.5, low=float("nan"), high=float("nan"), num_values=3, num_clusters=1)
     assert in_words(alone, "gain") == "+1.50 dB (one episode)"
     assert in_words(alone, "gain", "start") == "+1.50 dB (one start)"
+
+
+@pytest.mark.parametrize("name", ["num_frames", "held_out", "num_steps", "batch_size"])
+def test_zero_is_refused_and_never_means_the_default(name: str):
+    with pytest.raises(ValueError, match=f"{name} is 0; it must be at least 1"):
+        RunOptions(**{name: 0})
+
+
+def test_one_short_episode_does_not_shorten_every_window(square_set: EpisodeSet):
+    short = replace(square_set.episodes[0], name="short", num_frames=6)
+    many = [replace(square_set.episodes[1], name=f"long {i}") for i in range(20)]
+    run = recipe_named("debug")(replace(square_set, episodes=(short, *many)), RunOptions(held_out=2))
+    assert run.spec.num_frames == 9

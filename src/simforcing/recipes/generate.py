@@ -49,7 +49,9 @@ def generate_clips(
         raise ValueError(
             f"{ready.data.root}: no chosen episode has view {ready.view} and the {spec.num_frames} frames of a window"
         )
-    count = min(len(clips), max_clips or len(clips))
+    if max_clips is not None and max_clips < 1:
+        raise ValueError(f"max_clips is {max_clips}; it must be at least 1")
+    count = len(clips) if max_clips is None else min(len(clips), max_clips)
     claim_videos(out, settings_of(run_dir, ready, options), overwrite=options.overwrite)
     paths = [out / f"{episode.name.replace('/', '_')}-{start:05d}.mp4" for episode, start in clips.keys[:count]]
     todo = [

@@ -11,7 +11,7 @@ from simforcing.training.trainer import TrainerConfig
 from simforcing.types import EpisodeSet
 
 SHORT_SIDE_PX = 64
-VISITS = 30  # of each window: small sets are learnt by heart beyond that
+VISITS = 4  # of each window: small sets are learnt by heart beyond that (docs/laptop.md)
 MIN_STEPS, MAX_STEPS = 100, 1500
 MAX_CHANNELS = 96
 
@@ -19,7 +19,7 @@ MAX_CHANNELS = 96
 def laptop(data: EpisodeSet, options: RunOptions) -> Run:
     """Up to 17 frames, short side 64 px; up to 10 to 20 minutes and 3 GB on two CPU cores.
 
-    Steps grow with the data: 30 visits of each window, at least 100 and at most 1500 steps.
+    Steps grow with the data: four visits of each window, at least 100 and at most 1500 steps.
     Expected on nine DROID episodes and on nineteen of Bridge: docs/real-data.md.
     """
     taef2 = options.autoencoder == "taef2"
@@ -43,7 +43,7 @@ def laptop(data: EpisodeSet, options: RunOptions) -> Run:
         trainer=TrainerConfig(
             num_steps=options.num_steps or default_steps(num_windows, batch_size),
             batch_size=batch_size,
-            learning_rate=2e-3,
+            learning_rate=1e-3,
             ema_decay=0.995,
             checkpoint_every=250,
             log_every=10,

@@ -14,7 +14,7 @@ from simforcing.models.taef2 import Taef2Config
 from simforcing.models.world_model import WorldModelConfig
 from simforcing.training.objectives import FlowMatching
 from simforcing.training.trainer import TrainerConfig
-from simforcing.types import DataSpec, Episode, EpisodeSet, Resize
+from simforcing.types import DataSpec, Episode, EpisodeSet, Resize, check_choices
 from simforcing.types.episodes import ResizePolicy
 from simforcing.types.normalisers import NormaliserKind
 
@@ -53,6 +53,11 @@ class RunOptions:
     def __post_init__(self) -> None:
         if self.taef2_path is not None and self.autoencoder != "taef2":
             raise ValueError(f"taef2_path is {self.taef2_path}, but the autoencoder is {self.autoencoder}, not taef2")
+        for name in ("num_frames", "held_out", "num_steps", "batch_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; it must be at least 1")
+        check_choices(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,5 +196,10 @@ def require_tiny(options: RunOptions, recipe: str) -> None:
 
 
 def _longest_window(training: list[Episode], max_frames: int, temporal_factor: int) -> int:
-    shortest = min(min(episode.num_frames for episode in training), max_frames)
-    return max(1, (shortest - 1) // temporal_factor) * temporal_factor + 1
+    """The longest window that at least nine of ten episodes have room for, at most `max_frames`.
+
+    One short episode must not shorten every window: it is left out by name when windows are cut.
+    """
+    lengths = sorted(episode.num_frames for episode in training)
+    room = min(lengths[len(lengths) // 10], max_frames)
+    return max(1, (room - 1) // temporal_factor) * temporal_factor + 1
