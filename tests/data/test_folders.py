@@ -1,6 +1,7 @@
 """Folders of mp4 + json / npz: the real DROID, Language-Table and Bridge clips, and own recordings."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from simforcing.data.folders import read_folder
 from simforcing.data.video import probe, write_video
+from simforcing.types import LAYOUTS, to_json
 
 
 def test_every_droid_action_is_the_next_state_and_headers_are_overridden(shared_data: Path) -> None:
@@ -196,3 +198,25 @@ def test_the_fingerprint_changes_with_a_video_and_with_a_table(tmp_path: Path, w
     record = root / "annotation" / "0000.json"
     record.write_text(record.read_text().replace("push", "pull"))
     assert len({before, changed, read_folder(root).fingerprint}) == 3
+
+
+def test_a_declared_control_rate_times_the_rows_of_a_folder(tmp_path: Path, write_own) -> None:
+    def faster(index: int, record: dict) -> None:
+        del record["state"]
+        record["action"] = [[0.1] * 7] * 36
+
+    root = write_own(tmp_path / "own", num_frames=12, change=faster)
+    layout = replace(
+        LAYOUTS["tabletop"], parts=tuple(replace(part, rate_hz=30.0) for part in LAYOUTS["tabletop"].parts)
+    )
+    (root / "meta").mkdir()
+    (root / "meta" / "simforcing.json").write_text(json.dumps({"action_layout": to_json(layout)}))
+    found = read_folder(root)
+    assert (found.rejected, found.warnings) == ((), ())
+    assert found.episodes[0].num_frames == 12
+    np.testing.assert_allclose(found.episodes[0].action_time_s, np.arange(36) / 30)
+
+
+def test_depth_in_a_record_is_left_out_with_one_line(tmp_path: Path, write_own) -> None:
+    root = write_own(tmp_path / "own", change=lambda index, record: record.update(depth_front=[1.0]))
+    assert read_folder(root).warnings == (f"{root}: depth is not read from folders: depth_front left out",)

@@ -209,3 +209,13 @@ def test_the_fingerprint_follows_the_content_and_not_the_place(tmp_path: Path, w
 def test_an_unknown_camera_lists_the_choices(tmp_path: Path, write_bridge) -> None:
     with pytest.raises(ValueError, match="no camera 'wrist'; choices: image_0"):
         read_rlds(write_bridge(tmp_path / "set"), cameras=("wrist",))
+
+
+def test_depth_in_records_is_left_out_with_one_line(tmp_path: Path, write_bridge) -> None:
+    def add(index: int, features: dict) -> None:
+        features["steps/observation/depth_0"] = features["steps/observation/image_0"]
+
+    root = write_bridge(tmp_path / "set", change=add)
+    found = read_rlds(root)
+    assert "depth_0" not in {view.name for view in found.episodes[0].views}
+    assert found.warnings == (f"{root}: depth is not read from record files: depth_0 left out",)

@@ -236,11 +236,19 @@ def _candidate(record: Record, kind: str, declaration: Declaration, inspector: I
     is_droid = kind.endswith("(DROID)")
     action, state = _droid_tables(record, is_joint=is_joint) if is_droid else _own_tables(record)
     video_frames = views[0].frames.num_frames if views else 0
+    layouts = (declaration.action_layout, declaration.state_layout)
+    timed = any(f"{field}_time_s" in record.fields for field in ("action", "state"))
+    own_rate = timed or any(layout is not None and layout.rate_hz is not None for layout in layouts)
+    num_frames = _stated_frames(record) or (
+        video_frames if own_rate else _table_frames(record, action, state, video_frames)
+    )
+    if depth := [name for name in record.fields if "depth" in name]:
+        inspector.warn_once(f"{inspector.root}: depth is not read from folders: {', '.join(depth)} left out")
     return Candidate(
         name=record.name,
         task=_task(record.fields),
         fps=fps,
-        num_frames=_num_frames(record, action, state, video_frames),
+        num_frames=num_frames,
         views=views,
         action=action,
         action_time_s=_times(record, "action_time_s", len(action)),
@@ -250,18 +258,19 @@ def _candidate(record: Record, kind: str, declaration: Declaration, inspector: I
     )
 
 
-def _num_frames(
+def _table_frames(
     record: Record, action: Float[np.ndarray, "k a"], state: Float[np.ndarray, "m s"] | None, video_frames: int
 ) -> int:
-    """Frames by the data's own tables: stated, or one per state, or for k actions alone k or k + 1 as the video has."""
-    stated = _number(record, "num_frames") or _number(record, "video_length")
-    if stated is not None:
-        return int(stated)
-    if "action_time_s" in record.fields or "state_time_s" in record.fields:
-        return video_frames
+    """Frames by the data's own tables: one per state, or for k actions alone k or k + 1 as the video has."""
     if state is not None:
         return len(state)
     return len(action) if video_frames == len(action) or record.path.suffix == ".npz" else len(action) + 1
+
+
+def _stated_frames(record: Record) -> int | None:
+    """Frames of each video, where the record says so."""
+    stated = _number(record, "num_frames") or _number(record, "video_length")
+    return None if stated is None else int(stated)
 
 
 def _droid_tables(record: Record, *, is_joint: bool) -> tuple[Float[np.ndarray, "k a"], Float[np.ndarray, "m s"]]:

@@ -67,9 +67,9 @@ def _stored_state_dim(root: Path) -> int | None:
 def fingerprint(root: Path, paths: Iterable[Path]) -> str:
     """One hash over names, sizes and contents: moved or copied sets keep it, changed ones do not.
 
-    So that opening stays quick, an mp4 counts by its size and its first and last 64 KiB: its index of frames is there,
-    which holds every frame's size. Any other file above 64 MiB counts by its size and 16 evenly spaced MiB. A change
-    elsewhere that leaves every frame's size as it was is not seen.
+    So that opening stays quick, an mp4 counts by its size and its first and last 64 KiB, where its first frames and
+    (all of it, up to some thousand frames) its index with every frame's size are. Any other file above 64 MiB counts by
+    its size and 16 evenly spaced MiB. A change elsewhere that leaves these sizes as they were is not seen.
     """
     digest = hashlib.sha256()
     for path in sorted(set(paths)):

@@ -107,7 +107,7 @@ def train(data: EpisodeSet, folder: Path, recipe: str, options: RunOptions, *, o
 
 def tabletop_data(out: Path, size: DemoSize, seed: int, report: Report) -> Path:
     """The simulated sets, written once; a set that is there is complete."""
-    root = out / f"tabletop-{size.num_episodes}-{seed}"
+    root = out / f"tabletop-{size.num_episodes}x{size.num_frames}-{size.num_counterfactual_starts}-{seed}"
     if (root / "episodes" / "meta").is_dir() and (root / "counterfactuals" / "meta").is_dir():
         report(f"table-top data: {root}, already there")
         return root
