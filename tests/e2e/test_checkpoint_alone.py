@@ -55,6 +55,7 @@ def test_recomputed_activations_train_the_same_bits(
     run = recipe_named("debug")(data, OPTIONS)
     run = replace(run, trainer=replace(run.trainer, recompute=True))
     bundle = execute(run, data, tmp_path / "run", report=lambda line: None)
-    assert seen == [True] * OPTIONS.num_steps
+    assert len(seen) >= OPTIONS.num_steps
+    assert all(seen)
     for name, tensor in load_bundle(finished).model.state_dict().items():
         assert torch.equal(bundle.model.state_dict()[name], tensor), name
