@@ -108,8 +108,16 @@ def test_foreign_safetensors_files_are_refused(tmp_path):
     from safetensors.torch import save_file
 
     save_file({"weight": torch.ones(2)}, tmp_path / "step_000000001.safetensors")
-    with pytest.raises(DamagedCheckpointError, match="not a checkpoint of this package"):
+    with pytest.raises(DamagedCheckpointError, match="without the checksum"):
         read_checkpoint(tmp_path / "step_000000001.safetensors")
+
+
+def test_tensors_that_are_no_checkpoint_are_refused(tmp_path):
+    path = tmp_path / "step_000000001.safetensors"
+    for text in ("", "[1]", '{"step": 1}', "{"):
+        tensor_file.write_tensors(path, {"weight": torch.ones(2)}, text)
+        with pytest.raises(DamagedCheckpointError, match="not a checkpoint"):
+            read_checkpoint(path)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
