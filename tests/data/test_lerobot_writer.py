@@ -196,6 +196,49 @@ def test_a_folder_that_is_not_ours_is_never_removed(tmp_path):
     assert (tmp_path / "set.partial/thesis.txt").is_file()
 
 
+def test_a_set_that_is_being_written_is_refused_to_others_and_stays_whole(tmp_path):
+    with writer(tmp_path / "set") as out:
+        out.add(**episode())
+        for overwrite in (False, True):
+            with pytest.raises(ValueError, match="another process is writing this data set"):
+                writer(tmp_path / "set", overwrite=overwrite)
+        out.add(**episode(seed=1))
+    assert len(read_lerobot(tmp_path / "set").episodes) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+def test_another_process_cannot_take_a_set_that_is_being_written(tmp_path):
+    process = script(tmp_path / "set", limit=resource.RLIM_INFINITY)
+    assert process.stdout is not None
+    process.stdout.readline()
+    try:
+        with pytest.raises(ValueError, match="another process is writing this data set"):
+            writer(tmp_path / "set")
+        assert (tmp_path / "set.partial/data").is_dir()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_name_that_was_taken_while_writing_is_not_overwritten(tmp_path):
+    out = writer(tmp_path / "set")
+    out.add(**episode())
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/thesis.txt").write_text("years of work")
+    with pytest.raises(ValueError, match="set exists"):
+        out.close()
+    assert tree(tmp_path) == {"set/thesis.txt": b"years of work"}
+
+
+def test_a_set_with_foreign_files_beside_it_is_not_overwritten(tmp_path):
+    with writer(tmp_path / "set") as out:
+        out.add(**episode())
+    (tmp_path / "set/thesis.txt").write_text("years of work")
+    with pytest.raises(ValueError, match=r"set holds thesis\.txt beside its data set; it is not overwritten"):
+        writer(tmp_path / "set", overwrite=True)
+    assert (tmp_path / "set/thesis.txt").is_file()
+
+
 def test_a_set_without_episodes_is_refused_and_leaves_nothing(tmp_path):
     with pytest.raises(ValueError, match="no episode was added"), writer(tmp_path / "set"):
         pass

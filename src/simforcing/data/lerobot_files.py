@@ -126,11 +126,6 @@ class VideoFiles:
         )
 
 
-def is_replaceable(root: Path) -> bool:
-    """Only a data set or an empty folder may be overwritten: never somebody's other files."""
-    return root.is_dir() and ((root / "meta" / "info.json").is_file() or not any(root.iterdir()))
-
-
 def _numbered(pattern: str, file: int, episode: int, view: str = "") -> str:
     chunk, file_in_chunk = divmod(file, FILES_PER_CHUNK)
     return pattern.format(

@@ -1,8 +1,6 @@
 """Writes LeRobot data sets, v3.0 or v2.1: nothing appears under the final name until all of it is there."""
 
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
@@ -16,13 +14,13 @@ import pyarrow.parquet as pq
 from jaxtyping import Float, Shaped, UInt8
 
 from simforcing.data import lerobot_format as on_disk
-from simforcing.data.lerobot_files import Storage, TableFiles, VideoFiles, is_replaceable
+from simforcing.data.lerobot_files import Storage, TableFiles, VideoFiles
 from simforcing.data.lerobot_format import IMAGE_PREFIX, Declaration, Version
 from simforcing.data.lerobot_stats import Stats, aggregate, image_stats, plain, vector_stats, without_quantiles
+from simforcing.data.partial_folder import PartialFolder
 from simforcing.data.video import Codec
 from simforcing.types import Camera, Layout
 
-PARTIAL_MARK = ".simforcing-partial"
 VIEW_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")  # it becomes a folder's name
 
 
@@ -42,6 +40,7 @@ class LeRobotWriter:
         codec: h264 | av1.
         masks: view name -> the view that holds its masks.
         cameras: view name -> its camera in all episodes that are not added with one of their own.
+        meta: further JSON files of the folder meta/, by name.
         overwrite: replace an existing `root`, at closing time.
         data_file_mb, video_file_mb: v3.0 starts a new file where one would grow beyond this.
         crf: video quality, lower is better; None: the codec's default.
@@ -58,6 +57,7 @@ class LeRobotWriter:
     codec: Codec = "h264"
     masks: dict[str, str] = field(default_factory=dict)
     cameras: dict[str, Camera] = field(default_factory=dict)
+    meta: dict[str, Any] = field(default_factory=dict)
     overwrite: bool = False
     data_file_mb: int | float = on_disk.DATA_FILE_MB
     video_file_mb: int | float = on_disk.VIDEO_FILE_MB
@@ -77,13 +77,6 @@ class LeRobotWriter:
         for view in self.views:
             if not VIEW_NAME.fullmatch(view):
                 raise ValueError(f"{self.root}: view name {view!r}; expected letters, digits and . _ - only")
-        if self.root.exists() and not self.overwrite:
-            raise ValueError(f"{self.root} exists; choose another name or overwrite it")
-        if self.root.exists() and not is_replaceable(self.root):
-            raise ValueError(f"{self.root} is no LeRobot set (meta/info.json) and not empty; it is not overwritten")
-        self._partial = self.root.with_name(f"{self.root.name}.partial")
-        if self._partial.exists() and not (self._partial / PARTIAL_MARK).is_file():
-            raise ValueError(f"{self._partial} exists and is no interrupted data set; move it away")
         self._features = _features(self)
         self._extra_names: list[str] | None = None
         self._tasks: dict[str, int] = {}
@@ -93,9 +86,8 @@ class LeRobotWriter:
         self._episode_cameras: dict[str, dict[str, Camera]] = {}
         self._num_rows = 0
         with self._reporting_disk_errors():
-            shutil.rmtree(self._partial, ignore_errors=True)
-            self._partial.mkdir(parents=True)
-            (self._partial / PARTIAL_MARK).touch()
+            self._folder = PartialFolder(self.root, overwrite=self.overwrite)
+        self._partial = self._folder.path
         storage = Storage(
             version=self.version,
             fps=self.fps,
@@ -169,8 +161,7 @@ class LeRobotWriter:
             for video in self._videos.values():
                 video.close()
             self._write_meta()
-            (self._partial / PARTIAL_MARK).unlink()
-            _put_in_place(self._partial, Path(self.root))
+            self._folder.finish()
 
     def abort(self) -> None:
         """Give up: remove what was written and leave `root` as it was."""
@@ -178,7 +169,7 @@ class LeRobotWriter:
             self._tables.close()
         for video in self._videos.values():
             video.abort()
-        shutil.rmtree(self._partial, ignore_errors=True)
+        self._folder.remove()
 
     def __enter__(self) -> "LeRobotWriter":
         return self
@@ -292,6 +283,8 @@ class LeRobotWriter:
             ]
             on_disk.write_json_lines(self._partial / on_disk.EPISODE_STATS_PATH_V21, stats)
         on_disk.write_json(self._partial / on_disk.INFO_PATH, self._info())
+        for name, value in self.meta.items():
+            on_disk.write_json(meta / name, value)
         numbered = all(name == f"episode_{i:06d}" for i, name in enumerate(self._names))
         declaration = Declaration(
             action_layout=self.action_layout,
@@ -379,20 +372,3 @@ def _extra_column(field_name: str, value: Any, num_frames: int) -> Shaped[np.nda
         )
     values = values if dtype is None else values.astype(dtype)
     return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
-
-
-def _put_in_place(partial: Path, root: Path) -> None:
-    """Rename, keeping the old set until the new one has its name."""
-    old = root.with_name(f"{root.name}.old-{os.getpid()}")
-    if root.exists():
-        os.replace(root, old)
-    try:
-        os.replace(partial, root)
-    except OSError:
-        if old.exists():
-            os.replace(old, root)
-        raise
-    if old.is_dir():
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        old.unlink(missing_ok=True)

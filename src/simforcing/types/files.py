@@ -19,7 +19,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + PARTIAL_SUFFIX)
+    partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")  # other processes may write it as well
     try:
         yield partial
         with partial.open("rb") as file:
