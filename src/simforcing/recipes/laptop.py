@@ -53,7 +53,7 @@ def laptop(data: EpisodeSet, options: RunOptions) -> Run:
             dtype=options.dtype,
             tensorboard=options.tensorboard,
         ),
-        sampler=SamplerConfig(num_steps=10),
+        sampler=SamplerConfig(num_steps=4),
     )
 
 

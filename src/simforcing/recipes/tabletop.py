@@ -38,5 +38,5 @@ def tabletop(data: EpisodeSet, options: RunOptions) -> Run:
             dtype=options.dtype,
             tensorboard=options.tensorboard,
         ),
-        sampler=SamplerConfig(num_steps=10),
+        sampler=SamplerConfig(num_steps=4),
     )
