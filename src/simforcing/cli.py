@@ -272,7 +272,9 @@ def demo(out: Path = Path("runs/demo"), data: str | None = None, smoke: bool = F
 
 
 def doctor(run: Path | None = None, /, data: str | None = None, how: HowToCompute = DEFAULT_COMPUTE) -> None:
-    """Check this machine, or that a run loads, fits its data and obeys its actions. Exit code 1 where a check fails.
+    """Check this machine, or that a run loads, fits its data and obeys its actions.
+
+    Exit code 1 where a check fails, 2 where there is no such run.
 
     Args:
         run: folder of a finished run; none checks the machine.
@@ -305,6 +307,7 @@ COMMANDS = {
     "demo": demo,
     "doctor": doctor,
 }
+RESUMING = ("train", "generate", "demo")  # keep what an interrupted call has finished
 
 
 def prediction_options(
@@ -337,9 +340,21 @@ def main() -> None:
             raise
         print(f"simforcing: {package} is missing: pip install 'simforcing[{EXTRAS[package]}]'", file=sys.stderr)
         raise SystemExit(1) from None
+    except MemoryError as error:
+        print(f"simforcing: out of memory ({one_line(error)})", file=sys.stderr)
+        raise SystemExit(1) from None
     except KeyboardInterrupt:
-        print("simforcing: interrupted; the same command goes on where it stopped", file=sys.stderr)
+        print(f"simforcing: interrupted{after_interrupt(sys.argv[1:])}", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def after_interrupt(arguments: list[str]) -> str:
+    """What the same command will do once it was interrupted."""
+    command = arguments[0] if arguments else ""
+    if command in RESUMING:
+        unless = " without --overwrite" if "--overwrite" in arguments else ""
+        return f"; the same command{unless} goes on where it stopped"
+    return "; the same command starts again" if command in COMMANDS else ""
 
 
 def one_line(error: BaseException) -> str:

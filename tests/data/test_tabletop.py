@@ -89,6 +89,33 @@ def test_overwriting_replaces_an_older_set(tmp_path: Path):
     assert len(lerobot.read_lerobot(tmp_path / "episodes").episodes) == 1
 
 
+def test_a_run_that_was_stopped_between_its_sets_goes_on_and_any_other_is_refused(tmp_path: Path):
+    small = TabletopConfig(num_frames=3, size_px=16)
+
+    def sets(**changes: int) -> TabletopSets:
+        return TabletopSets(
+            **{"num_episodes": 2, "num_counterfactual_starts": 1, "num_processes": 1, **changes}, simulator=small
+        )
+
+    def stop(done: int, total: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sets().write(tmp_path, stop)
+    assert [path.name for path in tmp_path.iterdir()] == ["episodes"]
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match="exists already"):
+        sets(seed=1).write(tmp_path)
+    calls: list[tuple[int, int]] = []
+    sets(num_processes=2).write(tmp_path, lambda done, total: calls.append((done, total)))
+    assert calls == [(done, 6) for done in (3, 4, 5, 6)]
+    assert before.items() <= {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}.items()
+    assert len(lerobot.read_lerobot(tmp_path / "counterfactuals").episodes) == BRANCHES
+    with pytest.raises(ValueError, match="exists already"):
+        sets().write(tmp_path)
+
+
 def test_an_interrupted_run_leaves_no_set_behind(tmp_path: Path):
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt

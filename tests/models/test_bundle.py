@@ -69,6 +69,12 @@ def damaged(tmp_path: Path, change) -> None:
         (lambda c: c["model"].update(mask="dense"), "model.mask: 'dense' is not one of"),
         (lambda c: c["model"].update(patch=4), "has shape"),
         (lambda c: c["model"].update(state_dim=0), "extra state_in.bias; extra state_in.weight"),
+        (lambda c: c["model"].update(width=-8), "config.json: "),
+        (lambda c: c.update(about=[]), "config.json: about: expected an object, found list"),
+        (lambda c: c["about"].update(run=[]), "config.json: about.run: expected an object, found list"),
+        (lambda c: c["about"].update(data=3), "config.json: about.data: expected a string, found int"),
+        (lambda c: c["about"].update(held_out="a"), "config.json: about.held_out: expected a list, found str"),
+        (lambda c: c["about"].update(training=[1]), "config.json: about.training: expected a list of names"),
         (lambda c: c["spec"]["action"]["normaliser"].update(offset=[0.0]), "offset has 1 numbers, layout tabletop for"),
     ],
 )

@@ -1,6 +1,7 @@
 """Using a finished run: which camera, which episodes, and videos that were made with other settings."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -136,3 +137,105 @@ def test_data_that_changed_since_training_has_no_held_out_episodes(
     moved = replace(bundle, about={**bundle.about, "data": str(changed)})
     with pytest.raises(ValueError, match="has changed since the run was trained"):
         open_for(moved, None)
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_an_evaluation_that_was_cut_short_is_started_again(
+    run_of_two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    options = PredictionOptions(data="another")
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("write_report", "contact_sheet", "write_record"):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"simforcing.recipes.evaluate.{name}", killed)
+            with pytest.raises(KeyboardInterrupt):
+                evaluate_run(run_of_two, options=options, report=quiet)
+        assert not (run_of_two / "evaluation/results.json").exists()
+    evaluate_run(run_of_two, options=options, report=quiet)
+    assert set(snapshot(run_of_two / "evaluation")) == {"report.html", "contact_sheet.png", "results.json"}
+    with pytest.raises(ValueError, match="holds an evaluation already"):
+        evaluate_run(run_of_two, options=options, report=quiet)
+
+
+@pytest.mark.parametrize("name", ["report.html", "contact_sheet.png"])
+def test_files_of_somebody_else_are_no_evaluation(run_of_two: Path, tmp_path: Path, name: str):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / name).write_text("mine")
+    lines: list[str] = []
+    with pytest.raises(ValueError, match=f"site/{name} is there already"):
+        evaluate_run(run_of_two, out=tmp_path / "site", options=PredictionOptions(data="another"), report=lines.append)
+    assert snapshot(tmp_path / "site") == {name: b"mine"}
+    assert lines == []
+
+
+def first_video(run: Path, tmp_path: Path, **options: bool) -> Path:
+    how = PredictionOptions(data="another", **options)
+    return generate_clips(run, out=tmp_path / "videos", max_clips=1, options=how, report=quiet)[0]
+
+
+def test_an_empty_video_is_made_again(run_of_two: Path, tmp_path: Path):
+    video = first_video(run_of_two, tmp_path)
+    content = video.read_bytes()
+    video.write_bytes(b"")
+    first_video(run_of_two, tmp_path)
+    assert video.read_bytes() == content
+
+
+def test_files_of_somebody_else_are_no_videos_of_ours(run_of_two: Path, tmp_path: Path):
+    video = first_video(run_of_two, tmp_path)
+    settings = video.with_name(SETTINGS)
+    settings.write_text('{"colour": "blue"}')
+    with pytest.raises(ValueError, match=r"settings\.json: expected an object with field 'model_sha256'"):
+        first_video(run_of_two, tmp_path)
+    settings.write_text("[]")
+    with pytest.raises(ValueError, match=r"settings\.json: expected an object .*, found list"):
+        first_video(run_of_two, tmp_path)
+    settings.unlink()
+    video.with_suffix(".compare.mp4").unlink()
+    with pytest.raises(ValueError, match=r"\.mp4 is there already"):
+        first_video(run_of_two, tmp_path)
+    (video.with_name("holiday.compare.mp4")).write_text("mine")
+    first_video(run_of_two, tmp_path, overwrite=True)
+    assert video.with_name("holiday.compare.mp4").read_text() == "mine"
+
+
+def test_what_is_in_the_way_is_said_before_any_work(run_of_two: Path, tmp_path: Path):
+    (tmp_path / "file").write_text("mine")
+    lines: list[str] = []
+    options = PredictionOptions(data="another", overwrite=True)
+    for call in (evaluate_run, generate_clips):
+        with pytest.raises(ValueError, match="file is not a folder"):
+            call(run_of_two, out=tmp_path / "file", options=options, report=lines.append)
+    assert lines == []
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_seeds_out_of_range_are_refused(seed: int):
+    for options in (PredictionOptions, RunOptions):
+        with pytest.raises(ValueError, match=f"seed is {seed}; it must be"):
+            options(seed=seed)
+        options(seed=2**63 - 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda about: about.pop("run"), "about.run.sampler is missing"),
+        (lambda about: about["run"]["sampler"].update(num_steps="ten"), "about.run.sampler.num_steps: expected int"),
+        (lambda about: about["run"]["sampler"].update(num_steps=0), "about.run.sampler: "),
+        (lambda about: about["run"].update(sampler=3), "about.run.sampler: expected a SamplerConfig object, found 3"),
+    ],
+)
+def test_a_damaged_sampler_is_named_with_its_file(run_of_two: Path, change, message: str):
+    path = run_of_two / "config.json"
+    config = json.loads(path.read_text())
+    change(config["about"])
+    path.write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=re.escape(f"{path}: {message}")):
+        ready_to_predict(run_of_two, PredictionOptions(data="another"), quiet)

@@ -9,9 +9,9 @@ import torch
 
 from simforcing.data.latents import LatentWindows
 from simforcing.recipes import RunOptions, recipe_named
-from simforcing.recipes.execute import HELD_OUT, LATENTS, PREPARE_LOCK, RUN, clear, execute
+from simforcing.recipes.execute import HELD_OUT, LATENTS, LOCKS, PREPARE_LOCK, RUN, WRITTEN, clear, execute
 from simforcing.recipes.validation import held_out_loss
-from simforcing.training.checkpoint import sole_owner
+from simforcing.training.checkpoint import CHECKPOINT_FOLDER, sole_owner
 from simforcing.training.log import read_log
 from simforcing.types import EpisodeSet
 
@@ -60,14 +60,43 @@ def test_a_folder_with_other_files_is_no_run(square_set: EpisodeSet, tmp_path: P
     assert (tmp_path / "autoencoder.safetensors").read_bytes() == b"somebody's"
 
 
-def test_a_cleared_folder_says_what_it_holds_to_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for name in ("a.bin", RUN, "z.bin"):
-        (tmp_path / name).write_text("x")
-    removed: list[str] = []
-    unlink = Path.unlink
-    monkeypatch.setattr(Path, "unlink", lambda self, **how: (removed.append(self.name), unlink(self, **how))[1])
-    clear(tmp_path)
-    assert removed == ["a.bin", "z.bin", RUN]
+def test_overwriting_removes_what_a_run_wrote_and_nothing_else(square_set: EpisodeSet, tmp_path: Path):
+    out = tmp_path / "run"
+    execute(recipe_named("debug")(square_set, SHORT), square_set, out, report=quiet)
+    written = {path.name for path in out.iterdir()}
+    assert written == {*WRITTEN, *LOCKS, RUN, CHECKPOINT_FOLDER}
+    (out / "evaluation").mkdir()
+    (out / "model.safetensors.partial").write_text("half")
+    (out / "notes").mkdir()
+    (out / "notes/mine.txt").write_text("mine")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/video.mp4").write_text("mine")
+    (out / "generated").symlink_to(tmp_path / "elsewhere")
+    clear(out)
+    assert {path.name for path in out.iterdir()} == {"notes", RUN, *LOCKS}
+    assert (out / "notes/mine.txt").read_text() == "mine"
+    assert (tmp_path / "elsewhere/video.mp4").read_text() == "mine"
+    other = recipe_named("debug")(square_set, replace(SHORT, batch_size=3))
+    execute(other, square_set, out, report=quiet, overwrite=True)
+    assert (out / "notes/mine.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("inside", ["run/data", "run", "."])
+def test_a_run_and_its_data_never_share_a_folder(square_set: EpisodeSet, tmp_path: Path, inside: str):
+    out, root = tmp_path / "run", tmp_path / inside
+    run = recipe_named("debug")(square_set, SHORT)
+    execute(run, square_set, out, report=quiet)
+    root.mkdir(exist_ok=True)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError, match=r"lies in .*choose another --out"):
+        execute(run, replace(square_set, root=str(root)), out, report=quiet, overwrite=True)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_run_description_of_another_type_is_named(square_set: EpisodeSet, tmp_path: Path):
+    (tmp_path / RUN).write_text("[1]")
+    with pytest.raises(ValueError, match=r"run\.json: damaged: expected an object, found list"):
+        execute(recipe_named("debug")(square_set, SHORT), square_set, tmp_path, report=quiet)
 
 
 def test_a_run_continues_from_another_folder_and_by_another_path(square_set: EpisodeSet, tmp_path: Path):

@@ -133,6 +133,8 @@ def test_arm_covers_and_moves_a_good_part_of_the_picture():
     [
         ({"num_frames": 1}, "num_frames 1"),
         ({"size_px": 4}, "size_px 4"),
+        ({"size_px": 33}, "size_px 33: an even number of pixels from 16 to 2048"),
+        ({"size_px": 99999}, "size_px 99999: an even number of pixels from 16 to 2048"),
         ({"timestep_s": 0.007}, "timestep_s 0.007"),
         ({"task_weights": (0.0, 0.0, 0.0, 0.0, 0.0)}, "task_weights"),
     ],

@@ -40,6 +40,30 @@ def test_a_half_written_last_line_is_dropped(tmp_path, cut):
     assert path.read_text() == '{"step": 1, "loss": 2.0}\n'
 
 
+def test_lines_that_are_no_records_cost_themselves_alone_and_one_warning(tmp_path):
+    path = tmp_path / "log.jsonl"
+    bad = (
+        "\x00\x07",
+        '{"step": 2, "lo',
+        "3",
+        "[]",
+        "null",
+        '{"loss": 1}',
+        '{"step": "4"}',
+        '{"step": true}',
+        "[" * 99_999,
+    )
+    path.write_text('{"step": 1}\n' + "\n".join(bad) + '\n{"step": 5}\n{"step": 6')
+    told: list[str] = []
+    assert [record["step"] for record in read_log(path, told.append)] == [1, 5]
+    assert told == [f"{path}: line 2 and {len(bad) - 1} more is no record and is left out"]
+    JsonlLog(path, 5, told.append).close()
+    assert len(told) == 2
+    assert path.read_text() == '{"step": 1}\n{"step": 5}\n'
+    assert read_log(path, told.append)[-1] == {"step": 5}
+    assert len(told) == 2
+
+
 def test_a_new_run_starts_with_an_empty_log(tmp_path):
     (tmp_path / "log.jsonl").write_text('{"step": 1}\n')
     JsonlLog(tmp_path / "log.jsonl", 0).close()

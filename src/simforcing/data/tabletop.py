@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +15,11 @@ from simforcing.data.lerobot_writer import LeRobotWriter
 from simforcing.sim.robot import TABLETOP_ARM
 from simforcing.sim.tabletop import BRANCHES, SimulatedEpisode, TabletopConfig
 from simforcing.sim.workers import Workers
-from simforcing.types import layout_named
+from simforcing.types import layout_named, to_json
+from simforcing.types.files import read_json
 
 VIEW = "front"
+CONFIG_NAME = "tabletop.json"  # in meta/: the sets that it was written as one of
 Progress = Callable[[int, int], None]
 
 
@@ -55,22 +58,29 @@ class TabletopSets:
         """Folders that are written."""
         return ["episodes", "counterfactuals"][: 2 if self.num_counterfactual_starts else 1]
 
+    def finished(self, root: Path) -> list[str]:
+        """Sets below `root` that are exactly what would be written: a run that was stopped after them goes on."""
+        return [name for name in self.names if _stored_config(root / name) == self._config()]
+
     def refuse_existing(self, root: Path) -> None:
-        """ValueError where one of the sets is there already."""
+        """ValueError where a set is there already that is not one of these, or where all of these are."""
+        finished = self.finished(root)
         for name in self.names:
-            if (root / name).exists():
+            if (root / name).exists() and (name not in finished or len(finished) == len(self.names)):
                 raise ValueError(f"{root / name} exists already; choose another folder, or --overwrite")
 
     def write(self, root: str | Path, progress: Progress | None = None, *, overwrite: bool = False) -> None:
         """Write `<root>/episodes` and, if asked for, `<root>/counterfactuals`.
 
-        Each set appears under its name when all of it is there; with `overwrite` it then replaces an older one. Raises
-        ValueError where one of them exists already; RuntimeError where OpenGL is missing or a simulation process dies.
+        Each set appears under its name when all of it is there; the same call keeps it and goes on with the next, where
+        it was stopped between the two. With `overwrite` each replaces an older one. Raises ValueError where another set
+        is there or both are; RuntimeError where OpenGL is missing or a simulation process dies.
         """
         root = Path(root)
         if not overwrite:
             self.refuse_existing(root)
-        done = 0
+        kept = [] if overwrite else self.finished(root)
+        done = self.num_episodes if "episodes" in kept else 0
 
         def count() -> None:
             nonlocal done
@@ -79,7 +89,7 @@ class TabletopSets:
                 progress(done, self.num_written)
 
         with Workers(self.simulator, num_processes=self.num_processes) as workers:
-            for name in self.names:
+            for name in [name for name in self.names if name not in kept]:
                 if name == "episodes":
                     episodes = workers.episodes(seed=self.seed, num_episodes=self.num_episodes)
                 else:
@@ -99,8 +109,23 @@ class TabletopSets:
             action_layout=layout,
             state_layout=layout,
             robot=TABLETOP_ARM.name,
+            meta={CONFIG_NAME: self._config()},
             overwrite=overwrite,
         )
+
+    def _config(self) -> dict[str, Any]:
+        """All that decides what is written."""
+        value = to_json(self)
+        del value["num_processes"]
+        return value
+
+
+def _stored_config(root: Path) -> Any:
+    """What a set says it was written by; None where it says nothing."""
+    try:
+        return read_json(root / "meta" / CONFIG_NAME)
+    except ValueError:
+        return None
 
 
 def _add(writer: LeRobotWriter, episode: SimulatedEpisode) -> None:

@@ -39,7 +39,8 @@ def write_report(
     try:
         page = report_html(result, title=title, following=following, logs=logs)
     except OSError as error:  # the videos of the page are encoded in a temporary folder
-        raise OSError(f"{path}: not written ({error}); an older file is as it was") from error
+        cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        raise OSError(f"{path}: not written ({cause.strerror or cause}); an older file is as it was") from error
     write_text(path, page)
 
 

@@ -5,6 +5,8 @@ model.safetensors         the world model (averaged weights)
 autoencoder.safetensors   the autoencoder, its latent statistics included
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,14 @@ from simforcing.types.version import package_version
 
 FORMAT = 1
 CONFIG, MODEL, AUTOENCODER = "config.json", "model.safetensors", "autoencoder.safetensors"
+# Fields of `about` that later commands read -> their JSON type, in code and in words.
+ABOUT = {
+    "recipe": (str, "a string"),
+    "data": (str, "a string"),
+    "run": (dict, "an object"),
+    "held_out": (list, "a list"),
+    "training": (list, "a list"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +40,14 @@ class Bundle:
 
     Args:
         about: how it was made: recipe, seed, command, data, held-out episodes, training configs (JSON values).
+        source: the file that it was read from, for messages.
     """
 
     model: WorldModel
     autoencoder: TinyAutoencoder | Taef2
     spec: DataSpec
     about: dict[str, Any] = field(default_factory=dict)
+    source: str = CONFIG
 
     def save(self, folder: Path) -> None:
         """Write the three files, config.json last: a folder with it is complete."""
@@ -62,24 +74,51 @@ def load_bundle(folder: Path) -> Bundle:
         ValueError: a missing or damaged file, another format, or tensors that do not fit the config, each by name.
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        raise ValueError(f"{folder}: no such run; expected a folder with {CONFIG}")
-    if not (folder / CONFIG).is_file():
-        raise ValueError(f"{folder}: no {CONFIG}; the run has not finished training (run the same train command again)")
+    require_finished(folder)
+    where = str(folder / CONFIG)
     config = read_json(folder / CONFIG)
     if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise ValueError(f"{folder / CONFIG}: not a bundle of format {FORMAT}")
+        raise ValueError(f"{where}: not a bundle of format {FORMAT}")
     missing = [key for key in ("spec", "model", "autoencoder", "about") if key not in config]
     if missing:
-        raise ValueError(f"{folder / CONFIG}: field {missing[0]!r} is missing")
-    where = str(folder / CONFIG)
-    model = from_json(WorldModelConfig, config["model"], f"{where}: model").build()
-    autoencoder_config = from_json(TinyAutoencoderConfig | Taef2Config, config["autoencoder"], f"{where}: autoencoder")
-    autoencoder = autoencoder_config.build()
+        raise ValueError(f"{where}: field {missing[0]!r} is missing")
+    check_about(config["about"], where)
+    with _naming(where):
+        model = from_json(WorldModelConfig, config["model"], "model").build()
+        autoencoder = from_json(TinyAutoencoderConfig | Taef2Config, config["autoencoder"], "autoencoder").build()
+        spec = from_json(DataSpec, config["spec"], "spec")
     load_strictly(model, read_tensors(folder / MODEL), str(folder / MODEL))
     load_strictly(autoencoder, read_tensors(folder / AUTOENCODER), str(folder / AUTOENCODER))
-    spec = from_json(DataSpec, config["spec"], f"{where}: spec")
-    return Bundle(model=model.eval(), autoencoder=autoencoder.eval(), spec=spec, about=config["about"])
+    return Bundle(model=model.eval(), autoencoder=autoencoder.eval(), spec=spec, about=config["about"], source=where)
+
+
+def require_finished(folder: Path) -> None:
+    """ValueError where a folder holds no finished run."""
+    if not Path(folder).is_dir():
+        raise ValueError(f"{folder}: no such run; expected a folder with {CONFIG}")
+    if not (Path(folder) / CONFIG).is_file():
+        raise ValueError(f"{folder}: no {CONFIG}; the run has not finished training (run the same train command again)")
+
+
+def check_about(about: Any, where: str) -> None:
+    """ValueError, naming file and field, where what is known of a bundle's making has another type than it must."""
+    if not isinstance(about, dict):
+        raise ValueError(f"{where}: about: expected an object, found {type(about).__name__}")
+    for name, (kind, words) in ABOUT.items():
+        if name in about and not isinstance(about[name], kind):
+            raise ValueError(f"{where}: about.{name}: expected {words}, found {type(about[name]).__name__}")
+    for name in ("held_out", "training"):
+        if not all(isinstance(item, str) for item in about.get(name, [])):
+            raise ValueError(f"{where}: about.{name}: expected a list of names")
+
+
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Errors that values of a file cause, as one line that names it."""
+    try:
+        yield
+    except (ValueError, TypeError, ArithmeticError, RuntimeError) as error:
+        raise ValueError(f"{where}: {' '.join(str(error).split())}") from error
 
 
 def save_module(path: Path, module: nn.Module) -> None:

@@ -11,6 +11,7 @@ from simforcing.recipes import recipe_named
 from simforcing.recipes.estimate import Report, training_cost, verified
 from simforcing.recipes.evaluate import Evaluated, evaluate_run, summary
 from simforcing.recipes.execute import execute
+from simforcing.recipes.output import require_writable
 from simforcing.recipes.prediction import DEFAULT, PredictionOptions
 from simforcing.recipes.run import RunOptions
 from simforcing.recipes.simulate import simulate
@@ -74,6 +75,7 @@ def demo(out: Path, *, smoke: bool = False, options: PredictionOptions = DEFAULT
         ValueError: unusable data, or another run in the folder.
     """
     size = SMOKE if smoke else FULL
+    require_writable(out)
     report(f"the whole demo: {size.cost if options.data is None else size.data_cost}")
     if options.data is None:
         opened = open_dataset(tabletop_data(out, size, options.seed, report) / "episodes")

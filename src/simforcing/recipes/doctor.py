@@ -17,7 +17,7 @@ from simforcing.evaluation.doctor import (
 )
 from simforcing.evaluation.following import with_actions_of
 from simforcing.generation.rollout import Predictor
-from simforcing.models.bundle import Bundle, load_bundle
+from simforcing.models.bundle import Bundle, load_bundle, require_finished
 from simforcing.recipes.estimate import Report, prediction_cost, verified
 from simforcing.recipes.evaluate import groups_of
 from simforcing.recipes.prediction import (
@@ -41,8 +41,9 @@ def run_checks(run_dir: Path, *, options: PredictionOptions = DEFAULT, report: R
     """Every check of a run, in order; later ones need the earlier to pass.
 
     Raises:
-        ValueError: the data set cannot be opened.
+        ValueError: there is no finished run, or its data set cannot be opened.
     """
+    require_finished(run_dir)
     loaded = loading_check(lambda: load_bundle(run_dir))
     if not loaded.passed:
         return [loaded]

@@ -21,7 +21,9 @@ from simforcing.evaluation.protocols import METRICS, PROTOCOLS, Protocol, protoc
 from simforcing.evaluation.record import write_record
 from simforcing.evaluation.report import write_report
 from simforcing.evaluation.scoring import EvaluationResult, EvaluationSettings, Provenance, evaluate
+from simforcing.models.bundle import require_finished
 from simforcing.recipes.estimate import Report, prediction_cost, report_bytes
+from simforcing.recipes.output import require_absent, require_writable
 from simforcing.recipes.prediction import (
     DEFAULT,
     PredictionOptions,
@@ -31,8 +33,10 @@ from simforcing.recipes.prediction import (
     starts_at_zero,
 )
 from simforcing.types import DataSpec, to_json
+from simforcing.types.files import whole_file, write_text
 
 REPORT, RESULTS, SHEET = "report.html", "results.json", "contact_sheet.png"
+UNFINISHED = "evaluation.unfinished"  # there from the first file to the last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +67,13 @@ def evaluate_run(
         protocol: name; default: the first whose frames and size fit.
 
     Raises:
-        ValueError: a run or data set that cannot be used, in one line.
+        ValueError: a run, data set or folder that cannot be used, in one line.
     """
     folder = Path(out) if out else Path(run_dir) / "evaluation"
-    if (folder / RESULTS).exists() and not options.overwrite:
-        raise ValueError(f"{folder} holds an evaluation already; choose another --out, or --overwrite")
+    require_finished(run_dir)
+    require_writable(folder)
+    if not options.overwrite:
+        require_no_evaluation(folder)
     ready = ready_to_predict(run_dir, options, report)
     spec, predictor = ready.spec, ready.predictor
     settings = EvaluationSettings(seed=options.seed, view=predictor.view)
@@ -82,6 +88,7 @@ def evaluate_run(
         what = f"predictions and the report in {folder}"
         size = settings.batch_size
         report(prediction_cost(predictor, clips[0], count, batch_size=size, num_bytes=num_bytes, what=what))
+        folder.mkdir(parents=True, exist_ok=True)
     result = evaluate(
         clips,
         predictor.predict,
@@ -101,9 +108,8 @@ def evaluate_run(
 def write_results(
     run_dir: Path, folder: Path, ready: Ready, result: EvaluationResult, following: FollowingResult
 ) -> Evaluated:
-    """Write the record, the page and the contact sheet."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_record(folder / RESULTS, result, following)
+    """Write the page, the contact sheet and, last, the record: a folder with it is complete."""
+    write_text(folder / UNFINISHED, "An evaluation is being written here; the same command starts it again.\n")
     title = f"{ready.bundle.about.get('recipe', 'world model')} on {Path(ready.data.root).name}"
     if len(ready.spec.views) > 1:
         title += f", view {ready.view}"
@@ -111,8 +117,19 @@ def write_results(
     if result.examples:
         first = result.examples[0]
         sheet = contact_sheet(first.truth, first.predicted, ready.spec.fps, title=first.task)
-        sheet.save(folder / SHEET)
+        with whole_file(folder / SHEET) as partial:
+            sheet.save(partial, format="PNG")
+    write_record(folder / RESULTS, result, following)
+    (folder / UNFINISHED).unlink(missing_ok=True)
     return Evaluated(result=result, following=following, report=folder / REPORT, results=folder / RESULTS)
+
+
+def require_no_evaluation(folder: Path) -> None:
+    """ValueError where an evaluation, or a file of somebody else's, would be replaced; one cut short may be."""
+    if (folder / RESULTS).exists():
+        raise ValueError(f"{folder} holds an evaluation already; choose another --out, or --overwrite")
+    if not (folder / UNFINISHED).exists():
+        require_absent([folder / REPORT, folder / SHEET, folder / RESULTS])
 
 
 def fitting_protocol(spec: DataSpec) -> Protocol:

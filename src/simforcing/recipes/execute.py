@@ -18,22 +18,26 @@ import torch
 from simforcing.data.clips import Clips
 from simforcing.data.latents import LatentWindows
 from simforcing.models.autoencoder import TinyAutoencoder, fit_autoencoder
-from simforcing.models.bundle import AUTOENCODER, Bundle, save_module
+from simforcing.models.bundle import AUTOENCODER, CONFIG, MODEL, Bundle, save_module
 from simforcing.models.taef2 import Taef2, Taef2Config
 from simforcing.nn.strict import load_strictly
 from simforcing.nn.tensor_file import read_tensors
+from simforcing.recipes.output import require_writable
 from simforcing.recipes.run import Run
 from simforcing.recipes.validation import held_out_loss
-from simforcing.training.checkpoint import load_weights, named_differences, sole_owner
+from simforcing.training.checkpoint import CHECKPOINT_FOLDER, load_weights, named_differences, sole_owner
 from simforcing.training.distributed import join_world
-from simforcing.training.trainer import train
+from simforcing.training.trainer import LOG_NAME, train
 from simforcing.types import EpisodeSet, to_json
-from simforcing.types.files import read_json, write_json
+from simforcing.types.files import PARTIAL_SUFFIX, read_json, write_json
 
 Report = Callable[[str], None]
 RUN, LATENTS, HELD_OUT = "run.json", "latents.safetensors", "held_out.safetensors"
 PREPARE_LOCK = ".prepare.lock"
 LOCKS = (PREPARE_LOCK, ".lock")
+# All that a run, and the commands that use it, write into its folder beside run.json.
+WRITTEN = (LATENTS, HELD_OUT, AUTOENCODER, MODEL, CONFIG, LOG_NAME)
+WRITTEN_FOLDERS = (CHECKPOINT_FOLDER, "tensorboard", "evaluation", "generated")
 
 
 def execute(
@@ -52,12 +56,15 @@ def execute(
         out: folder of the run.
         report: takes one line at a time.
         command: stored with the result.
-        overwrite: delete another run in `out` first.
+        overwrite: delete another run in `out` first, and nothing else there.
 
     Raises:
-        ValueError: `out` holds another run (the differing field is named).
+        ValueError: `out` holds another run (the differing field is named), cannot be written to, or holds the data set
+            or lies in it.
     """
     out = Path(out)
+    require_writable(out)
+    require_apart(out, data.root)
     training = run.training(data.episodes)
     with join_world(run.trainer.device) as world, ExitStack() as stack:
         if world.is_first:
@@ -117,6 +124,17 @@ def about_run(run: Run, data: EpisodeSet, *, command: str, training: list[str]) 
     }
 
 
+def require_apart(out: Path, data_root: str) -> None:
+    """ValueError where the run's folder holds the data set or lies in it: each would be taken for the other's files."""
+    if not Path(data_root).exists():
+        return  # of a hub, or in memory
+    folder, root = Path(out).resolve(), Path(data_root).resolve()
+    if root.is_relative_to(folder):
+        raise ValueError(f"the data set {data_root} lies in the folder of the run, {out}; choose another --out")
+    if folder.is_relative_to(root):
+        raise ValueError(f"the folder of the run, {out}, lies in the data set {data_root}; choose another --out")
+
+
 def claim(run: Run, out: Path, *, overwrite: bool = False) -> None:
     """Write run.json, or check that the folder's own is the same run.
 
@@ -125,27 +143,36 @@ def claim(run: Run, out: Path, *, overwrite: bool = False) -> None:
     """
     mine = json.loads(json.dumps(to_json(run)))
     path = out / RUN
-    if overwrite and path.exists():
-        clear(out)
     if not path.exists():
         foreign = sorted(item.name for item in out.iterdir() if item.name not in LOCKS)
         if foreign:
             raise ValueError(f"{out} holds no run but other files ({foreign[0]}, ...); choose another --out")
         write_json(path, mine)
         return
-    differences = named_differences(read_json(path), mine)
+    if overwrite:
+        clear(out)
+        write_json(path, mine)
+        return
+    then = read_json(path)
+    if not isinstance(then, dict):
+        raise ValueError(f"{path}: damaged: expected an object, found {type(then).__name__}; --overwrite starts anew")
+    differences = named_differences(then, mine)
     if differences:
         raise ValueError(f"{out} holds another run: {differences[0]}; choose another --out, or --overwrite")
 
 
 def clear(out: Path) -> None:
-    """Delete a run, its description last: whenever this is cut short, the folder still says what it holds."""
-    items = sorted(out.iterdir(), key=lambda item: item.name == RUN)
-    for item in items:
-        if item.is_dir():
-            shutil.rmtree(item)
-        elif item.name not in LOCKS:
-            item.unlink()
+    """Delete what a run wrote, and nothing else. Its description stays, to be replaced: the folder is never nobody's."""
+    for name in WRITTEN:
+        (out / name).unlink(missing_ok=True)
+    for name in (*WRITTEN, RUN):
+        (out / f"{name}{PARTIAL_SUFFIX}").unlink(missing_ok=True)
+    for name in WRITTEN_FOLDERS:
+        folder = out / name
+        if folder.is_dir() and not folder.is_symlink():
+            shutil.rmtree(folder)
+        else:
+            folder.unlink(missing_ok=True)
 
 
 def make_autoencoder(run: Run, clips: Clips, out: Path, report: Report) -> TinyAutoencoder | Taef2:

@@ -8,8 +8,9 @@ from typing import Any
 from simforcing.data.clips import Clips
 from simforcing.data.video import write_video
 from simforcing.evaluation.pictures import side_by_side
-from simforcing.models.bundle import AUTOENCODER, MODEL
+from simforcing.models.bundle import AUTOENCODER, MODEL, require_finished
 from simforcing.recipes.estimate import Report, clip_bytes, prediction_cost
+from simforcing.recipes.output import require_absent, require_writable
 from simforcing.recipes.prediction import DEFAULT, PredictionOptions, Ready, episodes_with, ready_to_predict
 from simforcing.training.checkpoint import named_differences
 from simforcing.types import Episode, to_json
@@ -39,8 +40,10 @@ def generate_clips(
 
     Raises:
         ValueError: a run or data set that cannot be used, an unknown episode (the choices are listed), or videos in
-            `out` that were made with other settings.
+            `out` that were made with other settings, or something else that is in the way there.
     """
+    require_finished(run_dir)
+    require_writable(out)
     ready = ready_to_predict(run_dir, options, report)
     spec, predictor = ready.spec, ready.predictor
     chosen = named_episodes(ready.data.episodes, episodes) if episodes else ready.held_out
@@ -52,10 +55,11 @@ def generate_clips(
     if max_clips is not None and max_clips < 1:
         raise ValueError(f"max_clips is {max_clips}; it must be at least 1")
     count = len(clips) if max_clips is None else min(len(clips), max_clips)
-    claim_videos(out, settings_of(run_dir, ready, options), overwrite=options.overwrite)
     paths = [out / f"{episode.name.replace('/', '_')}-{start:05d}.mp4" for episode, start in clips.keys[:count]]
+    names = [*paths, *map(compared_path, paths)]
+    claim_videos(out, settings_of(run_dir, ready, options), names, overwrite=options.overwrite)
     todo = [
-        i for i in range(count) if options.overwrite or not (paths[i].exists() and compared_path(paths[i]).exists())
+        i for i in range(count) if options.overwrite or not (is_there(paths[i]) and is_there(compared_path(paths[i])))
     ]
     report(f"{count} clips, {count - len(todo)} already there, to {out}")
     if todo:
@@ -95,21 +99,59 @@ def settings_of(run_dir: Path, ready: Ready, options: PredictionOptions) -> dict
     }
 
 
-def claim_videos(out: Path, settings: dict[str, Any], *, overwrite: bool) -> None:
-    """Store the settings in a new folder; in one with videos, refuse others, or remove its videos to overwrite."""
-    compared = sorted(out.glob("*.compare.mp4"))
+def claim_videos(out: Path, settings: dict[str, Any], names: Sequence[Path], *, overwrite: bool) -> None:
+    """Store the settings in a new folder; in one with videos, refuse others, or remove its videos to overwrite.
+
+    Args:
+        names: the videos to come.
+
+    Raises:
+        ValueError: videos of other settings, or files that are none of ours, and no `overwrite`.
+    """
     path = out / SETTINGS
-    if compared:
-        then = read_json(path) if path.exists() else {}
-        differences = named_differences(then, settings)
-        if differences and not overwrite:
-            raise ValueError(
-                f"{out} holds videos of other settings: {differences[0]}; choose another --out, or --overwrite"
-            )
-        for video in compared if differences else ():
-            video.unlink()
-            video.with_name(video.name.replace(".compare.mp4", ".mp4")).unlink(missing_ok=True)
+    compared = sorted(out.glob("*.compare.mp4"))
+    then = stored_settings(path, lenient=overwrite)
+    if not then and not overwrite:
+        require_absent([*names, *compared])
+    differences = named_differences(then, settings) if compared else []
+    if differences and not overwrite:
+        raise ValueError(
+            f"{out} holds videos of other settings: {differences[0]}; choose another --out, or --overwrite"
+        )
+    for video in compared if then and differences else ():  # of a folder that is ours
+        video.unlink()
+        video.with_name(video.name.replace(".compare.mp4", ".mp4")).unlink(missing_ok=True)
     write_json(path, settings)
+
+
+def stored_settings(path: Path, *, lenient: bool) -> dict[str, Any]:
+    """The settings that lie in a folder, empty where there are none.
+
+    Args:
+        lenient: take a file that is not of `generate` for none, as it will be replaced.
+
+    Raises:
+        ValueError: a file that is not of `generate`.
+    """
+    if not path.exists():
+        return {}
+    try:
+        then = read_json(path)
+        if not isinstance(then, dict) or "model_sha256" not in then:
+            found = "" if isinstance(then, dict) else f", found {type(then).__name__}"
+            raise ValueError(
+                f"{path}: expected an object with field 'model_sha256'{found}; choose another --out, or --overwrite"
+            )
+    except ValueError:
+        if lenient:
+            return {}
+        raise
+    return then
+
+
+def is_there(path: Path) -> bool:
+    """Whether a video was written: a file without content is none."""
+    return path.is_file() and path.stat().st_size > 0
 
 
 def compared_path(path: Path) -> Path:

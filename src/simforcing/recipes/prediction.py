@@ -11,6 +11,7 @@ from simforcing.generation.rollout import Predictor
 from simforcing.generation.sampler import SamplerConfig
 from simforcing.models.bundle import Bundle, load_bundle
 from simforcing.recipes.estimate import Report, verified
+from simforcing.recipes.run import check_seed
 from simforcing.types import DataSpec, Episode, EpisodeSet, from_json
 
 
@@ -34,6 +35,9 @@ class PredictionOptions:
     device: str = "cpu"
     dtype: Literal["float32", "bfloat16"] = "float32"
     overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
 
 
 DEFAULT = PredictionOptions()
@@ -101,7 +105,14 @@ def episodes_with(episodes: list[Episode], view: str) -> list[Episode]:
 
 def stored_sampler(bundle: Bundle, num_steps: int | None = None) -> SamplerConfig:
     """The sampler of the recipe that made the run, at another number of steps if one is given."""
-    sampler = from_json(SamplerConfig, bundle.about["run"]["sampler"], "sampler")
+    where = f"{bundle.source}: about.run.sampler"
+    stored = bundle.about.get("run", {}).get("sampler")
+    if stored is None:
+        raise ValueError(f"{where} is missing")
+    try:
+        sampler = from_json(SamplerConfig, stored, where)
+    except ValueError as error:
+        raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
     return sampler if num_steps is None else replace(sampler, num_steps=num_steps)
 
 
@@ -131,6 +142,8 @@ def held_out_episodes(bundle: Bundle, opened: EpisodeSet) -> list[Episode]:
     """Held-out episodes by name; of another set than the training one, all."""
     if opened.fingerprint != bundle.spec.fingerprint:
         return list(opened.episodes)
+    if "held_out" not in bundle.about:
+        raise ValueError(f"{bundle.source}: about.held_out is missing, so the held-out episodes are not known")
     names = set(bundle.about["held_out"])
     return [episode for episode in opened.episodes if episode.name in names]
 

@@ -57,6 +57,7 @@ class RunOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; it must be at least 1")
+        check_seed(self.seed)
         check_choices(self)
 
 
@@ -187,6 +188,12 @@ def prepare(
     )
     spec = fit_spec(data, training, window=window, normaliser=options.normaliser)
     return Prepared(spec=spec, training=tuple(training), held_out=tuple(e.name for e in held_out))
+
+
+def check_seed(seed: int) -> None:
+    """ValueError where a seed is none that every random generator takes."""
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed is {seed}; it must be at least 0 and below 2**63")
 
 
 def require_tiny(options: RunOptions, recipe: str) -> None:

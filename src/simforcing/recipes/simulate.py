@@ -6,6 +6,8 @@ from pathlib import Path
 from simforcing.data.convert import SET_BYTES, check_free_space
 from simforcing.data.tabletop import TabletopSets
 from simforcing.recipes.estimate import VIDEO_BYTES_PER_PIXEL, Report, in_words, throttled
+from simforcing.recipes.output import require_writable
+from simforcing.recipes.run import check_seed
 from simforcing.sim.workers import Workers
 
 
@@ -13,11 +15,13 @@ def simulate(sets: TabletopSets, root: Path, *, overwrite: bool = False, report:
     """Write the sets under `root`, after saying what they cost.
 
     Raises:
-        ValueError: a set is there already.
+        ValueError: a set is there already, or something else is in the way.
         OSError: the disk has too little room.
         RuntimeError: OpenGL is missing, or a simulation process died.
     """
     root = Path(root)
+    check_seed(sets.seed)
+    require_writable(root)
     if not overwrite:
         sets.refuse_existing(root)
     num_bytes = tabletop_bytes(sets)

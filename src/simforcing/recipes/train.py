@@ -8,7 +8,8 @@ from simforcing.models.bundle import Bundle
 from simforcing.models.taef2 import HUB_ID
 from simforcing.recipes import recipe_named
 from simforcing.recipes.estimate import Report, training_cost, verified
-from simforcing.recipes.execute import execute
+from simforcing.recipes.execute import execute, require_apart
+from simforcing.recipes.output import require_writable
 from simforcing.recipes.run import RunOptions
 
 
@@ -28,7 +29,9 @@ def train_on(
         ValueError: unusable data, no declared layout, a choice that does not fit, or another run in `out`.
     """
     plan = recipe_named(recipe)
+    require_writable(out)
     opened = open_dataset(data, cameras=options.views)
+    require_apart(out, opened.root)
     for line in describe(opened):
         report(line)
     require_layout(opened)

@@ -25,6 +25,7 @@ from simforcing.types import Camera
 EPISODES, COUNTERFACTUALS = 0, 1  # streams of random numbers: the two sets never share a scene
 BRANCHES = 4
 LIFT_M = 0.03
+MAX_SIZE_PX = 2048  # supersampled, drivers still have such buffers
 REFINEMENTS = (1, 2, 4)
 UNSTABLE = (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC)
 
@@ -37,7 +38,7 @@ class TabletopConfig:
         scene: how much scenes vary.
         workspace: where the arm starts and is sent.
         num_frames: frames per episode; one control step between two of them.
-        size_px: height and width of a frame.
+        size_px: height and width of a frame, even: videos store colours at half the size.
         control_hz: rate of commands and frames.
         timestep_s: physics step; a control step must be a whole number of them.
         supersample: see `Renderer`.
@@ -58,8 +59,8 @@ class TabletopConfig:
     def __post_init__(self) -> None:
         if self.num_frames < 2:
             raise ValueError(f"num_frames {self.num_frames}: an episode needs at least 2 frames")
-        if self.size_px < 16:
-            raise ValueError(f"size_px {self.size_px}: at least 16 pixels")
+        if not 16 <= self.size_px <= MAX_SIZE_PX or self.size_px % 2:
+            raise ValueError(f"size_px {self.size_px}: an even number of pixels from 16 to {MAX_SIZE_PX}")
         if abs(self.num_substeps * self.timestep_s * self.control_hz - 1) > 1e-9 or self.num_substeps < 1:
             raise ValueError(
                 f"timestep_s {self.timestep_s}: a control step of {1 / self.control_hz} s must be a multiple of it"

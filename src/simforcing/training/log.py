@@ -5,7 +5,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -86,9 +86,9 @@ class JsonlLog:
     so that without `timing` the log of a resumed run equals that of an uninterrupted one.
     """
 
-    def __init__(self, path: Path, step: int) -> None:
+    def __init__(self, path: Path, step: int, warn: Callable[[str], None] | None = None) -> None:
         self.path = path
-        truncate_log(path, step)
+        truncate_log(path, step, warn)
         self._file = path.open("ab", buffering=0)  # nothing is left in a buffer for `close` to fail on
 
     def write(self, record: dict[str, Any]) -> None:
@@ -135,23 +135,41 @@ class TensorBoardLog:
         self._writer.close()
 
 
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """Whole records of a log; a last line that a killed process left half written is dropped."""
-    if not path.exists():
+def read_log(path: Path, warn: Callable[[str], None] | None = None) -> list[dict[str, Any]]:
+    """Records of a log; a last line that a killed process left half written is dropped.
+
+    Args:
+        warn: told, in one line, where lines before the last are no records; they are left out too.
+    """
+    if not path.is_file():
         return []
-    records = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+    records, damaged = [], []
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    for number, line in enumerate(lines, 1):
+        record = _record(line)
+        if record is not None:
+            records.append(record)
+        elif number < len(lines):
+            damaged.append(number)
+    if damaged and warn is not None:
+        more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+        warn(f"{path}: line {damaged[0]}{more} is no record and is left out")
     return records
 
 
-def truncate_log(path: Path, step: int) -> None:
-    """Drop, atomically, records after `step` and half-written lines."""
+def _record(line: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    step = value.get("step") if isinstance(value, dict) else None
+    return value if isinstance(step, int) and not isinstance(step, bool) else None
+
+
+def truncate_log(path: Path, step: int, warn: Callable[[str], None] | None = None) -> None:
+    """Drop, atomically, records after `step` and lines that are no records."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = [json.dumps(record) + "\n" for record in read_log(path) if record["step"] <= step]
+    kept = [json.dumps(record) + "\n" for record in read_log(path, warn) if record["step"] <= step]
     write_text(path, "".join(kept))
 
 

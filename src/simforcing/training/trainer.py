@@ -153,7 +153,7 @@ def train(
         bar = ProgressBar(config.num_steps, config.batch_size, shown=progress and world.is_first)
         run.resume(_as_json(metadata or {}), bar.say)
         stop = stack.enter_context(stop_requests())
-        logs = stack.enter_context(run.open_logs())
+        logs = stack.enter_context(run.open_logs(bar.say))
         stack.enter_context(bar.running(run.step))
         run.to_the_end(logs, bar, validate, stop)
     return TrainResult(
@@ -244,11 +244,11 @@ class _Run:
         say(f"continued from {checkpoint.path} at step {self.step} of {self.config.num_steps}")
 
     @contextmanager
-    def open_logs(self) -> Iterator[list[JsonlLog | TensorBoardLog]]:
+    def open_logs(self, say: Callable[[str], None]) -> Iterator[list[JsonlLog | TensorBoardLog]]:
         """The log files of rank 0, cut back to the step reached; none on other ranks."""
         logs: list[JsonlLog | TensorBoardLog] = []
         if self.world.is_first:
-            logs.append(JsonlLog(self.run_dir / LOG_NAME, self.step))
+            logs.append(JsonlLog(self.run_dir / LOG_NAME, self.step, lambda line: say(f"warning: {line}")))
             if self.config.tensorboard:
                 logs.append(TensorBoardLog(self.run_dir / "tensorboard", self.step))
         try:

@@ -1,0 +1,37 @@
+"""Output folders are looked at before the work that would be lost there, and hold nothing of anybody else's."""
+
+import errno
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def require_writable(folder: Path) -> None:
+    """See that a folder can be made and written to, without making it.
+
+    Raises:
+        ValueError: something else lies there, or the place is read-only; the path that is in the way is named.
+        OSError: the disk is full.
+    """
+    place = Path(os.path.abspath(folder))
+    while not os.path.lexists(place):
+        place = place.parent
+    if not place.is_dir():
+        kind = "a link to nothing" if place.is_symlink() and not place.exists() else "not a folder"
+        raise ValueError(f"{folder} cannot be written to: {place} is {kind}; choose another --out")
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            return
+    except OSError as error:
+        message = f"{folder} cannot be written to: {place}: {error.strerror or error}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise OSError(message) from error
+        raise ValueError(f"{message}; choose another --out") from error
+
+
+def require_absent(paths: Sequence[Path]) -> None:
+    """ValueError, naming the first, where a file of somebody else's would be replaced."""
+    present = [path for path in paths if os.path.lexists(path)]
+    if present:
+        raise ValueError(f"{present[0]} is there already and not of this command; choose another --out, or --overwrite")
