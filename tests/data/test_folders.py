@@ -1,6 +1,7 @@
 """Folders of mp4 + json / npz: the real DROID, Language-Table and Bridge clips, and own recordings."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,6 +130,7 @@ def test_a_control_rate_other_than_the_videos_is_kept_as_times(tmp_path: Path, w
         ({"action": None}, "0001.json: field action is no table|field action has shape"),
         ({"action": [[float("nan")] * 7] * 12}, r"action\[0, 0\] is nan, expected a finite number"),
         ({"fps": -3}, "0001.json: field fps is -3.0, expected a positive number"),
+        ({"fps": 1e308}, "0001.json: field fps is 1e.308, expected at most 1000"),
         ({"fps": "fast"}, "0001.json: field fps is 'fast', expected a number"),
         ({"videos": {"front": "videos/9999/front.mp4"}}, "0001.json: video of view front not found"),
         ({"videos": {"front": 3}}, "0001.json: videos is"),
@@ -220,3 +222,76 @@ def test_a_declared_control_rate_times_the_rows_of_a_folder(tmp_path: Path, writ
 def test_depth_in_a_record_is_left_out_with_one_line(tmp_path: Path, write_own) -> None:
     root = write_own(tmp_path / "own", change=lambda index, record: record.update(depth_front=[1.0]))
     assert read_folder(root).warnings == (f"{root}: depth is not read from folders: depth_front left out",)
+
+
+def write_bridge(root: Path, frames: np.ndarray, num_episodes: int = 3) -> Path:
+    """Clips as BridgeData V2 stores them: one unnamed array, a row per frame."""
+    root.mkdir()
+    for index in range(num_episodes):
+        write_video(root / f"{index}.mp4", frames, 5.0)
+        np.savez(root / f"{index}.npz", np.zeros((len(frames), LAYOUTS["bridge_scaled"].dim)))
+    return root
+
+
+@pytest.mark.parametrize("array", [np.zeros(()), np.zeros((8, 3)), np.array(["no", "numbers"])])
+def test_a_broken_first_record_costs_its_episode_and_not_the_format(tmp_path: Path, frames_of, array) -> None:
+    root = write_bridge(tmp_path / "set", frames_of(8), num_episodes=2)
+    np.savez(root / "0.npz", array)
+    found = read_folder(root)
+    assert found.kind == "mp4 + npz (Bridge)"
+    assert found.action_layout == LAYOUTS["bridge_scaled"]
+    assert [item.name for item in found.rejected] == ["0"]
+    assert [episode.name for episode in found.episodes] == ["1"]
+
+
+def test_one_record_without_actions_does_not_make_own_recordings_droid(tmp_path: Path, write_own) -> None:
+    def change(index: int, record: dict) -> None:
+        if index == 0:
+            record["states"] = record.pop("state")
+            del record["action"]
+
+    found = read_folder(write_own(tmp_path / "set", change=change))
+    assert found.kind == "mp4 + json"
+    assert [item.name for item in found.rejected] == ["0000"]
+
+
+def test_videos_without_a_record_are_named_in_one_line(tmp_path: Path, frames_of, write_own) -> None:
+    root = write_bridge(tmp_path / "set", frames_of(8))
+    (root / "1.npz").unlink()
+    assert read_folder(root).warnings == (f"{root}: 1 mp4 file(s) without a json or npz file are left out: 1.mp4",)
+    own = write_own(tmp_path / "own")
+    (own / "annotation" / "0001.json").unlink()
+    (own / "annotation" / "0002.json").write_text("broken")  # rejected by name: its video is not named again
+    (line,) = read_folder(own).warnings
+    assert line.endswith("left out: videos/0001/front.mp4")
+
+
+@pytest.mark.parametrize("name", ["0.npz", "0.mp4", "meta/simforcing.json"])
+def test_a_pipe_in_a_folder_is_not_waited_for(tmp_path: Path, frames_of, name: str) -> None:
+    root = write_bridge(tmp_path / "set", frames_of(8))
+    (root / "meta").mkdir()
+    (root / name).unlink(missing_ok=True)
+    os.mkfifo(root / name)
+    found = read_folder(root)
+    assert [item.name for item in found.rejected] == ([] if "/" in name else ["0"])
+    assert found.fingerprint
+
+
+@pytest.mark.parametrize("pipe", ["annotation/0000.json", "videos/0000/front.mp4"])
+def test_a_pipe_among_own_recordings_costs_its_episode(tmp_path: Path, write_own, pipe: str) -> None:
+    root = write_own(tmp_path / "set")
+    (root / pipe).unlink()
+    os.mkfifo(root / pipe)
+    assert [item.name for item in read_folder(root).rejected] == ["0000"]
+
+
+@pytest.mark.parametrize("fps", [1e308, 0.0, -5.0, 1001])
+def test_a_declared_rate_that_no_camera_has_is_refused(tmp_path: Path, write_own, fps: float) -> None:
+    root = write_own(tmp_path / "set")
+    (root / "meta").mkdir()
+    (root / "meta" / "simforcing.json").write_text(json.dumps({"fps": fps}))
+    with pytest.raises(ValueError, match=r"simforcing.json: declaration.fps is .*, expected above 0 and at most 1000"):
+        read_folder(root)
+    (root / "meta" / "simforcing.json").write_text('{"fps": NaN}')
+    with pytest.raises(ValueError, match=r"declaration\.fps is nan"):
+        read_folder(root)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import random
 import re
 import shutil
@@ -360,3 +361,28 @@ def test_a_video_of_another_size_than_declared_rejects_its_episode(tmp_path, wri
     (rejected,) = read_lerobot(root).rejected
     assert rejected.name == "episode_000001"
     assert "16x48 pixels, info.json declares [32, 48, 3] for observation.images.front" in rejected.reason
+
+
+@pytest.mark.parametrize(("start_s", "stop_s"), [(-2.0, 2.4), (2.4, 2.4), (float("nan"), 2.4), (0.0, float("inf"))])
+def test_times_that_no_video_has_reject_their_episode_alone(tmp_path, start_s, stop_s):
+    root = write_set(tmp_path / "set")
+    path = next((root / "meta/episodes").rglob("*.parquet"))
+    table = pq.read_table(path)
+    for name, value in (("from_timestamp", start_s), ("to_timestamp", stop_s)):
+        column = f"videos/observation.images.front/{name}"
+        times = np.array(table[column]).copy()
+        times[0] = value
+        table = table.set_column(table.column_names.index(column), column, pa.array(times))
+    pq.write_table(table, path)
+    opened = read_lerobot(root)
+    assert [item.name for item in opened.rejected] == [read_lerobot(write_set(tmp_path / "right")).episodes[0].name]
+    assert "expected 0 <= from_timestamp < to_timestamp" in opened.rejected[0].reason
+
+
+@pytest.mark.parametrize("name", ["meta/info.json", "meta/tasks.jsonl", "meta/episodes.jsonl"])
+def test_a_pipe_among_the_tables_is_not_waited_for(tmp_path, name):
+    root = write_set(tmp_path / "set", version="v2.1")
+    (root / name).unlink()
+    os.mkfifo(root / name)
+    with pytest.raises(ValueError, match="no regular file"):
+        read_lerobot(root)

@@ -4,8 +4,11 @@ docs/your-own-data.md describes the forms. Which frames are decoded and when is 
 """
 
 import json
+import math
+import os
 import zipfile
 import zlib
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from simforcing.data.formats import declared, fingerprint
-from simforcing.data.lerobot_format import Declaration
+from simforcing.data.lerobot_format import MAX_FPS, Declaration
 from simforcing.data.validate import Candidate, Inspector
 from simforcing.data.video import VideoFrames, probe, write_video
 from simforcing.types import LAYOUTS, EpisodeSet, FrameSource
@@ -25,6 +28,7 @@ DROID_RAW_STEP = 3
 DROID_CAMERAS = {"0": "exterior_0", "1": "exterior_1", "2": "wrist"}
 BRIDGE_FPS = 5.0
 MAIN_VIEW = "main"
+SHOWN_VIDEOS = 5  # of those without a record
 # What reading a damaged npz can raise, beside ValueError.
 DAMAGED_NPZ = (
     OSError,
@@ -75,6 +79,7 @@ def read_folder(root: str | Path, *, cameras: tuple[str, ...] | None = None, lay
             continue
         used += outcome.videos.values()
         inspector.consider(outcome.name, lambda outcome=outcome: _candidate(outcome, kind, declaration, inspector))
+    _warn_of_unused_videos(root, files, used, inspector)
     return inspector.finish(kind=kind, robot=declaration.robot, fingerprint=fingerprint(root, used))
 
 
@@ -120,6 +125,8 @@ def record_files(root: Path) -> list[Path]:
 
 def _read_record(root: Path, path: Path) -> Record | ValueError:
     """The record, or the one-line error that rejects it."""
+    if not path.is_file():
+        return ValueError(f"{path}: no regular file, or a link to nothing")
     try:
         fields = _read_npz(path) if path.suffix == ".npz" else _read_json(path)
         return Record(name=_name(root, path), path=path, fields=fields, videos=_videos(root, path, fields))
@@ -161,7 +168,9 @@ def _videos(root: Path, path: Path, fields: dict[str, Any]) -> dict[str, Path]:
     relative = path.relative_to(base).with_suffix("") if base.is_dir() else path.relative_to(root).with_suffix("")
     folder = root / "videos" / relative
     if not stated:
-        stated = {video.stem: str(video) for video in sorted(folder.glob("*.mp4"))} or {MAIN_VIEW: f"{relative}.mp4"}
+        stated = {video.stem: str(video) for video in sorted(folder.glob("*.mp4")) if video.is_file()} or {
+            MAIN_VIEW: f"{relative}.mp4"
+        }
     found = {}
     for view, text in stated.items():
         places = [root / text, path.parent / text]
@@ -194,29 +203,53 @@ def _stated_videos(path: Path, fields: dict[str, Any]) -> dict[str, str]:
 
 
 def _known(outcomes: list[tuple[Path, Record | ValueError]]) -> tuple[str, Declaration]:
-    """Which format the first readable record is of, and what that format tells by itself."""
-    for path, outcome in outcomes:
-        if isinstance(outcome, ValueError):
-            continue
-        fields = outcome.fields
-        if path.suffix == ".npz":
-            scaled = LAYOUTS["bridge_scaled"]
-            if "arr_0" in fields and fields["arr_0"].shape[1:] == (scaled.dim,):
-                return "mp4 + npz (Bridge)", Declaration(action_layout=scaled, robot="widowx_250s", fps=BRIDGE_FPS)
-            return "mp4 + npz", Declaration()
-        if "states" in fields and "actions" not in fields and "action" not in fields:
-            droid = LAYOUTS["droid"]
-            return "mp4 + json (DROID)", Declaration(
-                action_layout=droid, state_layout=droid, robot="panda", fps=DROID_FPS
-            )
-        if "latent_video_path" in fields and np.shape(_first_row(fields.get("actions"))) == (2,):
-            return "mp4 + json (Language-Table)", Declaration(action_layout=LAYOUTS["language_table"], robot="xarm6")
-        return "mp4 + json", Declaration()
-    return "mp4 + json", Declaration()
+    """The format that most records are recognised as (one bad record decides nothing), and what it tells by itself."""
+    kinds = Counter(_kind(outcome) for _, outcome in outcomes if isinstance(outcome, Record))
+    del kinds[None]
+    if not kinds:
+        return "mp4 + npz" if outcomes[0][0].suffix == ".npz" else "mp4 + json", Declaration()
+    kind = kinds.most_common(1)[0][0]
+    droid = LAYOUTS["droid"]
+    known = {
+        "mp4 + npz (Bridge)": Declaration(action_layout=LAYOUTS["bridge_scaled"], robot="widowx_250s", fps=BRIDGE_FPS),
+        "mp4 + json (DROID)": Declaration(action_layout=droid, state_layout=droid, robot="panda", fps=DROID_FPS),
+        "mp4 + json (Language-Table)": Declaration(action_layout=LAYOUTS["language_table"], robot="xarm6"),
+    }
+    return str(kind), known.get(str(kind), Declaration())
 
 
-def _first_row(value: Any) -> Any:
-    return value[0] if isinstance(value, list) and value else ()
+def _kind(record: Record) -> str | None:
+    """The format that one record looks like; None where it looks like none."""
+    fields = record.fields
+    if record.path.suffix == ".npz":
+        if "arr_0" in fields and fields["arr_0"].shape[1:] == (LAYOUTS["bridge_scaled"].dim,):
+            return "mp4 + npz (Bridge)"
+        return "mp4 + npz" if fields.keys() & {"action", "actions"} else None
+    if "actions" not in fields and "action" not in fields:
+        return "mp4 + json (DROID)" if "states" in fields else None
+    if "latent_video_path" not in fields:
+        return "mp4 + json"
+    rows = fields.get("actions")
+    first = rows[0] if isinstance(rows, list) and rows else None
+    is_pair = isinstance(first, list) and len(first) == 2 and not any(isinstance(item, list) for item in first)
+    return "mp4 + json (Language-Table)" if is_pair else None
+
+
+def _warn_of_unused_videos(root: Path, files: list[Path], used: list[Path], inspector: Inspector) -> None:
+    """One line for the mp4 files that no record uses and that are not named like one."""
+    base = root / "annotation" if (root / "annotation").is_dir() else root
+    records = {path.relative_to(base).with_suffix("") for path in files}
+    known = {os.path.abspath(path) for path in used}
+    lone = []
+    for folder, videos in ((root, root.glob("*.mp4")), (root / "videos", (root / "videos").rglob("*.mp4"))):
+        for video in videos:
+            name = video.relative_to(folder).with_suffix("")
+            if os.path.abspath(video) not in known and video.is_file() and not records & {name, *name.parents}:
+                lone.append(str(video.relative_to(root)))
+    if lone:
+        shown = ", ".join(sorted(lone)[:SHOWN_VIDEOS])
+        more = f" and {len(lone) - SHOWN_VIDEOS} more" if len(lone) > SHOWN_VIDEOS else ""
+        inspector.warn(f"{root}: {len(lone)} mp4 file(s) without a json or npz file are left out: {shown}{more}")
 
 
 def _candidate(record: Record, kind: str, declaration: Declaration, inspector: Inspector) -> Candidate:
@@ -228,7 +261,7 @@ def _candidate(record: Record, kind: str, declaration: Declaration, inspector: I
         return VideoFrames(video)
 
     views = inspector.views({name: lambda video=video: opened(video) for name, video in record.videos.items()})
-    stored_fps = _number(record, "fps") or declaration.fps
+    stored_fps = _number(record, "fps", MAX_FPS) or declaration.fps
     fps = stored_fps or (header_fps[0] if header_fps else 0.0)
     if not fps > 0:
         raise ValueError(f"{record.path}: no frame rate: neither a field fps nor the video's header has one")
@@ -320,7 +353,7 @@ def _times(record: Record, name: str, num_rows: int) -> Float[np.ndarray, " m"] 
     return times[:, 0]
 
 
-def _number(record: Record, name: str) -> float | None:
+def _number(record: Record, name: str, most: float = math.inf) -> float | None:
     """A positive number of the record, None where the field is absent."""
     value = record.fields.get(name)
     if value is None:
@@ -331,6 +364,8 @@ def _number(record: Record, name: str) -> float | None:
         raise ValueError(f"{record.path}: field {name} is {str(value)[:80]!r}, expected a number") from error
     if not (np.isfinite(number) and number > 0):
         raise ValueError(f"{record.path}: field {name} is {number}, expected a positive number")
+    if number > most:
+        raise ValueError(f"{record.path}: field {name} is {number}, expected at most {most:g}")
     return number
 
 

@@ -74,6 +74,8 @@ def fingerprint(root: Path, paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in sorted(set(paths)):
         try:
+            if not path.is_file():
+                raise OSError("a pipe would be waited for")
             num_bytes = os.path.getsize(path)
             digest.update(f"{os.path.relpath(path, root)}\0{num_bytes}\0".encode(errors="surrogateescape"))
             _add_content(digest, path, num_bytes)

@@ -192,6 +192,11 @@ class _Opening:
             first_row = self.tables.first_row(self.episode)
             return TableImages(self.episode.data_file, key, first_row, self.episode.length)
         path, start_s, stop_s = self.episode.videos[key]
+        if start_s is not None and stop_s is not None and not 0 <= start_s < stop_s < np.inf:
+            raise ValueError(
+                f"{self.tables.root}: videos/{key} of episode {self.episode.index} is from {start_s} to {stop_s} s,"
+                " expected 0 <= from_timestamp < to_timestamp"
+            )
         source = VideoFrames(path, start_s=start_s, stop_s=stop_s)
         height, width = source.size
         if tuple(self.tables.features[key]["shape"]) not in ((height, width, 3), (3, height, width)):

@@ -22,6 +22,7 @@ CAMERAS_PATH = "meta/cameras.json"
 FILES_PER_CHUNK = 1000
 DATA_FILE_MB = 100
 VIDEO_FILE_MB = 200
+MAX_FPS = 1000.0
 TASKS_PATH = {"v3.0": "meta/tasks.parquet", "v2.1": "meta/tasks.jsonl"}
 EPISODES_DIR_V30 = "meta/episodes"
 EPISODES_PATH_V30 = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
@@ -85,7 +86,10 @@ def read_declaration(root: str | Path) -> Declaration:
     try:
         layouts = {key: _layout_json(value[key]) for key in ("action_layout", "state_layout") if value.get(key)}
         cameras = cameras_from_json(value.pop("cameras", {}), "cameras")
-        return replace(from_json(Declaration, {**value, **layouts}, "declaration"), cameras=cameras)
+        declaration = from_json(Declaration, {**value, **layouts}, "declaration")
+        if declaration.fps is not None and not 0 < declaration.fps <= MAX_FPS:
+            raise ValueError(f"declaration.fps is {declaration.fps}, expected above 0 and at most {MAX_FPS:g} Hz")
+        return replace(declaration, cameras=cameras)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
 
@@ -202,6 +206,8 @@ def tasks_table(tasks: list[str]) -> pa.Table:
 
 def read_json(path: Path) -> Any:
     """A JSON file; ValueError in one line naming the file where it is missing or damaged."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path}: no regular file, expected a JSON file")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -55,7 +55,7 @@ class LeRobotTables:
         self.is_v3 = version.startswith("v3")
         self.version = version
         self.fps = float(self._info_field("fps", int | float))
-        if not 0 < self.fps < 1e6:
+        if not 0 < self.fps <= on_disk.MAX_FPS:
             raise ValueError(f"{self.info_path}: fps is {self.fps}, expected a positive rate in Hz")
         self.features = self._features()
         self.tasks = self._tasks()
@@ -240,6 +240,8 @@ def _read_parquet(path: Path, skip: str | tuple[str, ...] = ()) -> pa.Table:
 
 def _json_lines(path: Path, *fields: tuple[str, type]) -> list[dict[str, Any]]:
     """A .jsonl file whose objects all have these fields; ValueError names file, line and field."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path}: no regular file, expected one JSON object per line")
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
