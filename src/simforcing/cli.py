@@ -341,7 +341,7 @@ def main() -> None:
         print(f"simforcing: {package} is missing: pip install 'simforcing[{EXTRAS[package]}]'", file=sys.stderr)
         raise SystemExit(1) from None
     except MemoryError as error:
-        print(f"simforcing: out of memory ({one_line(error)})", file=sys.stderr)
+        print(f"simforcing: out of memory{f' ({one_line(error)})' if error.args else ''}", file=sys.stderr)
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         print(f"simforcing: interrupted{after_interrupt(sys.argv[1:])}", file=sys.stderr)

@@ -96,6 +96,9 @@ def test_doctor_refuses_a_checkpoint_that_lacks_a_tensor(root: Path, tmp_path: P
     [
         (("train", "nowhere", "--out", "out"), "nowhere: no such file or folder"),
         (("evaluate", "nowhere"), "nowhere: no such run"),
+        (("doctor", "nowhere"), "nowhere: no such run"),
+        (("doctor", "nowhere", "--seed", -1), "seed is -1; it must be at least 0 and below 2**63"),
+        (("train", "nowhere", "--out", "/dev/null"), "/dev/null cannot be written to: /dev/null is not a folder"),
         (("convert", "nowhere", "out"), "nowhere: no such file or folder"),
     ],
 )
@@ -144,6 +147,16 @@ def test_a_set_without_a_readable_episode_is_exit_code_2(root: Path, tmp_path: P
         video.write_bytes(content)
     line = one_line(run("train", other, "--out", tmp_path / "run", "--recipe", "debug"))
     assert "no usable episode (6 rejected: " in line
+
+
+def test_overwriting_never_touches_a_data_set_in_the_folder_of_the_run(root: Path, tmp_path: Path):
+    out = tmp_path / "run"
+    shutil.copytree(root / "run", out)
+    shutil.copytree(root / "episodes", out / "episodes")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    line = one_line(run("train", out / "episodes", "--out", out, *TRAIN, "--overwrite"))
+    assert "lies in the folder of the run" in line
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
 def test_a_full_disk_is_exit_code_1_and_names_the_file(root: Path, tmp_path: Path):

@@ -118,6 +118,8 @@ def test_a_full_disk_is_one_line_that_names_the_file_and_the_older_file_stays(na
         writing.write(tmp_path, 1)
     assert str(tmp_path / writing.file) in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert str(caught.value).count("not written") == 1
+    assert "partial" not in str(caught.value)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

@@ -106,7 +106,7 @@ def test_videos_of_other_settings_are_never_passed_off_as_these(debug_run: Path,
     assert not leftover.exists()
     assert json.loads((tmp_path / SETTINGS).read_text())["seed"] == 1
     (tmp_path / SETTINGS).unlink()
-    with pytest.raises(ValueError, match="videos of other settings"):
+    with pytest.raises(ValueError, match="is there already and not of this command"):
         generate(seed=1)
 
 

@@ -162,7 +162,7 @@ def claim(run: Run, out: Path, *, overwrite: bool = False) -> None:
 
 
 def clear(out: Path) -> None:
-    """Delete what a run wrote, and nothing else. Its description stays, to be replaced: the folder is never nobody's."""
+    """Delete what a run wrote, and nothing else. Its description stays, to be replaced."""
     for name in WRITTEN:
         (out / name).unlink(missing_ok=True)
     for name in (*WRITTEN, RUN):
