@@ -66,7 +66,7 @@ def test_overwriting_removes_what_a_run_wrote_and_nothing_else(square_set: Episo
     written = {path.name for path in out.iterdir()}
     assert written == {*WRITTEN, *LOCKS, RUN, CHECKPOINT_FOLDER}
     (out / "evaluation").mkdir()
-    (out / "model.safetensors.partial").write_text("half")
+    (out / "model.safetensors.17.partial").write_text("half")
     (out / "notes").mkdir()
     (out / "notes/mine.txt").write_text("mine")
     (tmp_path / "elsewhere").mkdir()
@@ -79,6 +79,13 @@ def test_overwriting_removes_what_a_run_wrote_and_nothing_else(square_set: Episo
     other = recipe_named("debug")(square_set, replace(SHORT, batch_size=3))
     execute(other, square_set, out, report=quiet, overwrite=True)
     assert (out / "notes/mine.txt").read_text() == "mine"
+
+
+def test_a_run_killed_at_its_very_first_file_starts_again(square_set: EpisodeSet, tmp_path: Path):
+    for name in ("run.json.17.partial", "latents.safetensors.4.partial"):
+        (tmp_path / name).write_text("half")
+    execute(recipe_named("debug")(square_set, SHORT), square_set, tmp_path, report=quiet)
+    assert not list(tmp_path.glob("*.partial"))
 
 
 @pytest.mark.parametrize("inside", ["run/data", "run", "."])

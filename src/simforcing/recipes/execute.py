@@ -144,13 +144,15 @@ def claim(run: Run, out: Path, *, overwrite: bool = False) -> None:
     mine = json.loads(json.dumps(to_json(run)))
     path = out / RUN
     if not path.exists():
-        foreign = sorted(item.name for item in out.iterdir() if item.name not in LOCKS)
+        ours = {*LOCKS, *(item.name for item in half_written(out))}
+        foreign = sorted(item.name for item in out.iterdir() if item.name not in ours)
         if foreign:
             raise ValueError(f"{out} holds no run but other files ({foreign[0]}, ...); choose another --out")
-        write_json(path, mine)
-        return
-    if overwrite:
+    elif overwrite:
         clear(out)
+    for item in half_written(out):
+        item.unlink(missing_ok=True)
+    if overwrite or not path.exists():
         write_json(path, mine)
         return
     then = read_json(path)
@@ -161,12 +163,17 @@ def claim(run: Run, out: Path, *, overwrite: bool = False) -> None:
         raise ValueError(f"{out} holds another run: {differences[0]}; choose another --out, or --overwrite")
 
 
+def half_written(out: Path) -> list[Path]:
+    """What killed processes were about to write into a run's folder: nobody is, while its lock is held."""
+    return [item for name in (*WRITTEN, RUN) for item in out.glob(f"{name}.[0-9]*{PARTIAL_SUFFIX}")]
+
+
 def clear(out: Path) -> None:
     """Delete what a run wrote, and nothing else. Its description stays, to be replaced."""
     for name in WRITTEN:
         (out / name).unlink(missing_ok=True)
-    for name in (*WRITTEN, RUN):
-        (out / f"{name}{PARTIAL_SUFFIX}").unlink(missing_ok=True)
+    for item in half_written(out):
+        item.unlink(missing_ok=True)
     for name in WRITTEN_FOLDERS:
         folder = out / name
         if folder.is_dir() and not folder.is_symlink():
