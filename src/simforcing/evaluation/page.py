@@ -62,7 +62,7 @@ code { font: 12.5px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }
 {% endfor %}</div>
 
 <h2>Predicted videos</h2>
-<p class="note">Only the first frame and the actions are given. Difference: largest over the channels,
+<p class="note">Given are the first frame, the actions, and what else the model reads: the measured state at that frame and the instruction. Difference: largest over the channels,
 doubled; black is equal.
 {% if not videos %}No video was kept.{% endif %}</p>
 {% for video in videos %}<figure>
@@ -89,7 +89,8 @@ autoplay loop muted playsinline controls></video>
 {% endfor %}</tbody>
 </table></div>
 <p class="note">The copy row repeats the given frame; the ceiling row is the true video through the autoencoder alone,
-above which no model on its latents can be expected. Differences are paired by clip.</p>
+above which no model on its latents can be expected. The copy row does not pass through the autoencoder: where it lies
+above the ceiling, the autoencoder is too coarse for this data. Differences are paired by clip.</p>
 
 <h2>Over time</h2>
 <div class="charts">

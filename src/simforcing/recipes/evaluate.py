@@ -110,7 +110,9 @@ def write_results(
 ) -> Evaluated:
     """Write the page, the contact sheet and, last, the record: a folder with it is complete."""
     write_text(folder / UNFINISHED, "An evaluation is being written here; the same command starts it again.\n")
-    title = f"{ready.bundle.about.get('recipe', 'world model')} on {Path(ready.data.root).name}"
+    root = Path(ready.data.root)
+    named = root.parent.name if root.name == "episodes" else root.name
+    title = f"{ready.bundle.about.get('recipe', 'world model')} on {named}"
     if len(ready.spec.views) > 1:
         title += f", view {ready.view}"
     write_report(folder / REPORT, result, title=title, following=following, logs={"world model": run_dir / "log.jsonl"})

@@ -190,6 +190,7 @@ def make_autoencoder(run: Run, clips: Clips, out: Path, report: Report) -> TinyA
         load_strictly(autoencoder, read_tensors(path), str(path))
         return autoencoder.eval()
     chosen = np.unique(np.linspace(0, len(clips) - 1, min(plan.max_clips, len(clips))).round().astype(int))
+    report(f"autoencoder: fitting on {len(chosen)} clips")
     frames = np.concatenate([clips[i].frames for i in chosen.tolist()])
     video = torch.from_numpy(frames).movedim(-1, -3).contiguous()
     torch.manual_seed(run.seed)
@@ -198,8 +199,6 @@ def make_autoencoder(run: Run, clips: Clips, out: Path, report: Report) -> TinyA
         autoencoder.fit_statistics(video)
     else:
         autoencoder.initialise(video, seed=run.seed)
-        trained = f", then {plan.num_steps} steps" if plan.num_steps else ""
-        report(f"autoencoder: closed form from {len(video)} clips{trained}")
         if plan.num_steps:
             every = max(1, plan.num_steps // 5)
             fit_autoencoder(

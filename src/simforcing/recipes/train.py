@@ -40,4 +40,6 @@ def train_on(
     if options.autoencoder == "taef2" and options.taef2_path is None:
         report(f"TAEF2 weights: {HUB_ID} from the hub; --taef2 PATH reads a folder")
     report(training_cost(run, known))
-    return execute(run, known, out, report=report, command=command, overwrite=overwrite)
+    bundle = execute(run, known, out, report=report, command=command, overwrite=overwrite)
+    report(f"finished: {out} (next: simforcing evaluate {out})")
+    return bundle
