@@ -62,7 +62,8 @@ code { font: 12.5px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }
 {% endfor %}</div>
 
 <h2>Predicted videos</h2>
-<p class="note">Given are the first frame, the actions, and what else the model reads: the measured state at that frame and the instruction. Difference: largest over the channels,
+<p class="note">Given are the first frame, the actions, and what else the model reads (the measured
+state at that frame, the instruction). Difference: largest over the channels,
 doubled; black is equal.
 {% if not videos %}No video was kept.{% endif %}</p>
 {% for video in videos %}<figure>
