@@ -5,10 +5,10 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from simforcing.sim.kinematics import Kinematics, euler_from_matrix, quaternion_from_euler
-from simforcing.sim.robot import TABLETOP_ARM
+from simforcing.sim.tabletop_arm import RANGES_RAD, TABLETOP_ARM
 from simforcing.sim.tasks import Workspace
 
-HOME = np.array(TABLETOP_ARM.home_rad)
+HOME = np.array(TABLETOP_ARM.arms[0].home_rad)
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +37,9 @@ def test_inverse_kinematics_returns_to_the_joints_it_came_from(kinematics: Kinem
 def test_unreachable_pose_stays_within_joint_limits(kinematics: Kinematics):
     far = np.array([3.0, 1.0, 2.0, 0.0, 0.0, 3.0])
     joint_rad = kinematics.inverse(far, HOME)
-    assert (joint_rad >= np.array(TABLETOP_ARM.low_rad)).all()
-    assert (joint_rad <= np.array(TABLETOP_ARM.high_rad)).all()
+    low_rad, high_rad = np.array(list(RANGES_RAD.values())).T
+    assert (joint_rad >= low_rad).all()
+    assert (joint_rad <= high_rad).all()
 
 
 def test_home_points_straight_down_with_euler_angles_zero(kinematics: Kinematics):
@@ -58,7 +59,9 @@ def test_euler_angles_are_extrinsic_xyz_as_scipy_has_them(euler: tuple[float, fl
 
 def test_gripper_mapping_round_trips_and_opens_upwards():
     fractions = np.linspace(0, 1, 11)
-    finger_m = TABLETOP_ARM.finger_from_gripper(fractions)
-    np.testing.assert_allclose(TABLETOP_ARM.gripper_from_finger(finger_m), fractions, atol=1e-12)
-    assert (np.diff(finger_m) > 0).all()
-    assert finger_m[-1] == TABLETOP_ARM.finger_open_m
+    gripper = TABLETOP_ARM.arms[0].gripper
+    assert gripper is not None
+    fingers_m = gripper.positions(fractions)
+    np.testing.assert_allclose(gripper.openness(fingers_m), fractions, atol=1e-12)
+    assert (np.diff(fingers_m, axis=0) > 0).all()
+    assert tuple(fingers_m[-1]) == gripper.opened

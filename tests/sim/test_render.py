@@ -4,10 +4,14 @@ import os
 import subprocess
 import sys
 
+import mujoco
 import numpy as np
 import pytest
 
-from simforcing.sim.render import GL_INSTALL_LINE, _shrink
+from simforcing.sim.model import RobotModel
+from simforcing.sim.render import GL_INSTALL_LINE, Renderer, _shrink
+from simforcing.sim.tabletop_arm import TABLETOP_ARM
+from simforcing.types import Camera
 
 
 def test_supersampled_pixels_are_averaged_with_rounding():
@@ -15,6 +19,32 @@ def test_supersampled_pixels_are_averaged_with_rounding():
     mean = pixels.reshape(4, 2, 6, 2, 3).mean(axis=(1, 3))
     assert np.abs(_shrink(pixels, 2) - mean).max() <= 0.5
     np.testing.assert_array_equal(_shrink(pixels, 1), pixels)
+
+
+def test_depth_of_any_pinhole_equals_the_distance_along_each_pixels_ray():
+    """Focal lengths that differ and an off-centre axis, as a squashed and cropped image has."""
+    robot = RobotModel(TABLETOP_ARM)
+    robot.place(robot.configuration(robot.home_rad[None], np.array([[1.0]]))[0])
+    intrinsics = np.array([[130.0, 0, 40.5], [0, 95.0, 25.0], [0, 0, 1]])
+    pose = np.eye(4)
+    pose[:3, :3] = np.array([[-1.0, 0, 0], [0, 0, -1.0], [0, -1.0, 0]])  # from +y, looking along -y, z up
+    pose[:3, 3] = [0.1, 0.9, 0.2]
+    camera = Camera(size=(64, 96), intrinsics=intrinsics, pose=pose)
+    renderer = Renderer(robot.model, size=(64, 96), supersample=1)
+    picture = renderer.picture(robot.data, camera)
+    renderer.close()
+    rows, columns = np.nonzero(picture.mask)
+    assert len(rows) > 300
+    errors = []
+    for row, column in zip(rows, columns, strict=True):
+        ray = np.linalg.solve(intrinsics, [column, row, 1.0])
+        length = np.linalg.norm(ray)
+        hit = mujoco.mj_ray(
+            robot.model, robot.data, pose[:3, 3], pose[:3, :3] @ ray / length, None, 1, -1, np.zeros(1, np.int32)
+        )
+        errors.append(abs(hit / length - picture.depth_m[row, column]))
+    assert np.median(errors) < 0.001  # cylinders are rendered with 14 sides
+    assert np.quantile(errors, 0.95) < 0.01
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the EGL vendor folder is a Linux matter")

@@ -4,8 +4,8 @@ import mujoco
 import numpy as np
 import pytest
 
-from simforcing.sim.robot import TABLETOP_ARM
 from simforcing.sim.scene import SceneConfig, apply, compile_tabletop, look_at, place_objects, smooth_texture
+from simforcing.sim.tabletop_arm import TABLETOP_ARM
 
 
 def test_same_generator_state_gives_the_same_scene():
@@ -25,14 +25,14 @@ def test_objects_keep_their_distance_and_their_colours_apart():
 
 
 def test_objects_rest_where_the_scene_puts_them():
-    model = compile_tabletop(TABLETOP_ARM, num_slots=3, timestep_s=0.005, size_px=64)
+    model = compile_tabletop(num_slots=3, timestep_s=0.005)
     data = mujoco.MjData(model)
     for seed in range(8):
         scene = SceneConfig(num_objects=(1, 3)).draw(np.random.default_rng(seed))
         apply(scene, model)
         mujoco.mj_resetData(model, data)
         place_objects(scene, model, data)
-        data.qpos[:6] = data.ctrl[:6] = TABLETOP_ARM.home_rad
+        data.qpos[:6] = data.ctrl[:6] = TABLETOP_ARM.arms[0].home_rad
         for _ in range(200):
             mujoco.mj_step(model, data)
         for i, item in enumerate(scene.objects):
@@ -41,7 +41,7 @@ def test_objects_rest_where_the_scene_puts_them():
 
 
 def test_a_model_with_too_few_slots_is_refused():
-    model = compile_tabletop(TABLETOP_ARM, num_slots=1, timestep_s=0.005, size_px=64)
+    model = compile_tabletop(num_slots=1, timestep_s=0.005)
     scene = SceneConfig(num_objects=(2, 2)).draw(np.random.default_rng(0))
     with pytest.raises(ValueError, match="2 objects, the model was compiled for 1"):
         apply(scene, model)

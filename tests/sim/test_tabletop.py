@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from simforcing.sim.robot import TABLETOP_ARM
 from simforcing.sim.tabletop import BRANCHES, SimulatedEpisode, Tabletop, TabletopConfig
+from simforcing.sim.tabletop_arm import RANGES_RAD
 from simforcing.sim.workers import Workers
 
 SHORT = TabletopConfig(num_frames=9, size_px=32)
@@ -116,8 +116,9 @@ def test_physics_that_stays_unstable_is_named(tabletop: Tabletop, monkeypatch: p
 def test_joints_stay_within_their_limits(tabletop: Tabletop):
     for index in range(6):
         joint_rad = tabletop.episode(seed=3, index=index).joint_rad
-        assert (joint_rad > np.array(TABLETOP_ARM.low_rad) - 0.01).all()
-        assert (joint_rad < np.array(TABLETOP_ARM.high_rad) + 0.01).all()
+        low_rad, high_rad = np.array(list(RANGES_RAD.values())).T
+        assert (joint_rad > low_rad - 0.01).all()
+        assert (joint_rad < high_rad + 0.01).all()
 
 
 def test_arm_covers_and_moves_a_good_part_of_the_picture():

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from simforcing.data.lerobot_writer import LeRobotWriter
-from simforcing.sim.robot import TABLETOP_ARM
 from simforcing.sim.tabletop import BRANCHES, SimulatedEpisode, TabletopConfig
+from simforcing.sim.tabletop_arm import TABLETOP_ARM
 from simforcing.sim.workers import Workers
 from simforcing.types import layout_named, to_json
 from simforcing.types.files import read_json

@@ -10,7 +10,8 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from simforcing.sim.robot import Robot, arm_mjcf
+from simforcing.sim.model import RobotModel
+from simforcing.sim.robot import Robot
 
 POSITION_TOLERANCE_M = 1e-4
 ROTATION_TOLERANCE_RAD = 1e-3
@@ -43,11 +44,11 @@ class Kinematics:
         self.robot = robot
         self._num_iterations = num_iterations
         self._damping = damping
-        self._model = mujoco.MjModel.from_xml_string(arm_mjcf(robot))
-        self._data = mujoco.MjData(self._model)
-        self._site = self._model.site(robot.site).id
-        self._columns = np.array([self._model.joint(joint).qposadr[0] for joint in robot.joints])
-        self._low, self._high = np.array(robot.low_rad), np.array(robot.high_rad)
+        loaded = RobotModel(robot)
+        self._model, self._data = loaded.model, loaded.data
+        self._site = self._model.site(robot.arms[0].site).id
+        self._columns = loaded.joint_columns
+        self._low, self._high = loaded.low_rad, loaded.high_rad
 
     def forward(self, joint_rad: Float[np.ndarray, " j"]) -> Float[np.ndarray, "6"]:
         """Joint angles -> end-effector pose in the base frame."""

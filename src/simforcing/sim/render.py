@@ -1,48 +1,72 @@
 """Off-screen rendering: one OpenGL context for a process, the model changed in place between episodes.
 
 Shadows, reflections and multisampling are off (ten times faster on a CPU); frames are rendered `supersample` times
-larger and averaged, which costs less than multisampling and leaves edges smooth.
+larger and averaged, which costs less than multisampling and leaves edges smooth. Colour and depth come from one pass:
+where the depth is that of nothing, the picture is background, so masks need no second one.
 """
 
 # MuJoCo ships no stubs:
 # pyright: reportAttributeAccessIssue=false, reportInvalidTypeForm=false
 
 import platform
+from dataclasses import dataclass
 
 import mujoco
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Bool, Float, UInt8
 
 from simforcing.sim import GL_INSTALL_LINE
+from simforcing.types import Camera
+
+MAX_GEOMS = 400
+NEAR_M, FAR_M = 0.02, 20.0  # of cameras given as `Camera`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """What a camera sees: colour over black, how much of each pixel is covered (0 .. 1), depth (m, 0 = nothing)."""
+
+    colour: UInt8[np.ndarray, "h w 3"]
+    coverage: Float[np.ndarray, "h w"]
+    depth_m: Float[np.ndarray, "h w"]
+
+    @property
+    def mask(self) -> Bool[np.ndarray, "h w"]:
+        """Pixels of which at least half is covered."""
+        return self.coverage >= 0.5
+
+    def over(self, background: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "h w 3"]:
+        """The picture on a background."""
+        return (self.colour + (1.0 - self.coverage[..., None]) * background + 0.5).astype(np.uint8)
 
 
 class Renderer:
-    """Renders one model through one of its cameras.
+    """Renders one model, through one of its own cameras or through any pinhole.
 
     Args:
         model: the model; it may be changed in place, followed by `reload_textures` where textures changed.
-        size_px: height and width of a frame.
+        size: height and width of a frame in pixels.
         supersample: how many times larger each side is rendered.
 
     Raises:
         RuntimeError: no OpenGL context can be made; the message says what to install.
     """
 
-    def __init__(self, model: mujoco.MjModel, *, size_px: int, supersample: int = 2, camera: str = "view") -> None:
-        self._model, self._size, self._supersample = model, size_px, supersample
-        side = size_px * supersample
-        self._gl = _open_context(side)
-        self._scene = mujoco.MjvScene(model, maxgeom=200)
+    def __init__(self, model: mujoco.MjModel, *, size: tuple[int, int], supersample: int = 2) -> None:
+        self._model, self.size, self._supersample = model, size, supersample
+        height, width = size[0] * supersample, size[1] * supersample
+        self._gl = _open_context(width, height)
+        self._scene = mujoco.MjvScene(model, maxgeom=MAX_GEOMS)
         for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION, mujoco.mjtRndFlag.mjRND_HAZE):
             self._scene.flags[flag] = 0
         self._option, self._camera = mujoco.MjvOption(), mujoco.MjvCamera()
         self._option.sitegroup[:] = 0
-        self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
-        self._camera.fixedcamid = model.camera(camera).id
+        model.vis.global_.offwidth, model.vis.global_.offheight = width, height
         self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
-        self._rectangle = mujoco.MjrRect(0, 0, side, side)
-        self._pixels = np.empty((side, side, 3), np.uint8)
+        self._rectangle = mujoco.MjrRect(0, 0, width, height)
+        self._pixels = np.empty((height, width, 3), np.uint8)
+        self._depth = np.empty((height, width), np.float32)
 
     def reload_textures(self) -> None:
         """Send the model's textures to the renderer again."""
@@ -50,15 +74,29 @@ class Renderer:
         for texture in range(self._model.ntex):
             mujoco.mjr_uploadTexture(self._model, self._context, texture)
 
-    def render(self, data: mujoco.MjData) -> UInt8[np.ndarray, "h w 3"]:
-        """The frame of a state whose positions are up to date (mj_forward or mj_step was called)."""
-        self._gl.make_current()
-        mujoco.mjv_updateScene(
-            self._model, data, self._option, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene
-        )
-        mujoco.mjr_render(self._rectangle, self._scene, self._context)
+    def render(self, data: mujoco.MjData, camera: Camera | str) -> UInt8[np.ndarray, "h w 3"]:
+        """The frame of a state whose positions are up to date (mj_forward, mj_step or RobotModel.place was called).
+
+        Args:
+            camera: name of a camera of the model, or a pinhole in the world's frame, of this renderer's size.
+        """
+        self._draw(data, camera)
         mujoco.mjr_readPixels(self._pixels, None, self._rectangle, self._context)
         return _shrink(self._pixels[::-1], self._supersample)
+
+    def picture(self, data: mujoco.MjData, camera: Camera) -> Picture:
+        """Colour, coverage and depth of the same state through a pinhole."""
+        self._draw(data, camera)
+        mujoco.mjr_readPixels(self._pixels, self._depth, self._rectangle, self._context)
+        pixels, depth = self._pixels[::-1], self._depth[::-1]
+        inside = depth < 1.0
+        count = _total(inside[..., None], self._supersample)[..., 0]
+        nearest = _nearest(depth, self._supersample)
+        return Picture(
+            colour=_shrink(pixels * inside[..., None], self._supersample),
+            coverage=(count / self._supersample**2).astype(np.float32),
+            depth_m=np.where(count > 0, NEAR_M / (1.0 - nearest * (1.0 - NEAR_M / FAR_M)), 0.0).astype(np.float32),
+        )
 
     def close(self) -> None:
         """Free the context; the renderer cannot be used afterwards."""
@@ -66,21 +104,61 @@ class Renderer:
         self._context.free()
         self._gl.free()
 
+    def _draw(self, data: mujoco.MjData, camera: Camera | str) -> None:
+        self._gl.make_current()
+        if isinstance(camera, str):
+            self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
+            self._camera.fixedcamid = self._model.camera(camera).id
+        elif camera.size != self.size:
+            raise ValueError(f"camera of {camera.size}, renderer of {self.size} pixels")
+        mujoco.mjv_updateScene(
+            self._model, data, self._option, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene
+        )
+        if isinstance(camera, Camera):
+            for view in self._scene.camera:
+                _aim(view, camera)
+        mujoco.mjr_render(self._rectangle, self._scene, self._context)
 
-def _shrink(pixels: np.ndarray, factor: int) -> np.ndarray:
-    """Box average with rounding; exact in integers, so the same everywhere."""
-    if factor == 1:
-        return pixels.copy()
-    total = np.zeros((pixels.shape[0] // factor, pixels.shape[1] // factor, 3), np.uint16)
+
+def _aim(view: mujoco.MjvGLCamera, camera: Camera) -> None:
+    """Give MuJoCo's camera a pinhole's pose and frustum; focal lengths may differ and the centre lie anywhere."""
+    if camera.intrinsics is None or camera.pose is None:
+        raise ValueError("a camera without intrinsics or pose renders nothing")
+    height, width = camera.size
+    (focal_x, _, centre_x), (_, focal_y, centre_y) = camera.intrinsics[:2]
+    view.pos, view.forward, view.up = camera.pose[:3, 3], camera.pose[:3, 2], -camera.pose[:3, 1]
+    view.frustum_near, view.frustum_far = NEAR_M, FAR_M
+    # Pixel centres are integers, so the image reaches from -1/2 to width - 1/2.
+    view.frustum_center = NEAR_M * ((width - 1) / 2 - centre_x) / focal_x
+    view.frustum_width = NEAR_M * width / 2 / focal_x
+    view.frustum_top = NEAR_M * (centre_y + 0.5) / focal_y
+    view.frustum_bottom = -NEAR_M * (height - 0.5 - centre_y) / focal_y
+
+
+def _total(pixels: np.ndarray, factor: int) -> np.ndarray:
+    """Sums over squares of `factor` pixels a side; exact in integers, so the same everywhere."""
+    height, width, channels = pixels.shape
+    total = np.zeros((height // factor, width // factor, channels), np.uint16)
     for row in range(factor):
         for column in range(factor):
             total += pixels[row::factor, column::factor]
+    return total
+
+
+def _shrink(pixels: np.ndarray, factor: int) -> UInt8[np.ndarray, "h w c"]:
+    """Box average with rounding."""
+    total = _total(pixels, factor)
     return ((total + factor * factor // 2) // (factor * factor)).astype(np.uint8)
 
 
-def _open_context(side: int) -> mujoco.GLContext:
+def _nearest(depth: np.ndarray, factor: int) -> np.ndarray:
+    height, width = depth.shape
+    return depth.reshape(height // factor, factor, width // factor, factor).min(axis=(1, 3))
+
+
+def _open_context(width: int, height: int) -> mujoco.GLContext:
     try:
-        context = mujoco.GLContext(side, side)
+        context = mujoco.GLContext(width, height)
         context.make_current()
     except Exception as error:
         hint = f"install the GL libraries: {GL_INSTALL_LINE}" if platform.system() == "Linux" else "set MUJOCO_GL"

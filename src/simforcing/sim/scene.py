@@ -13,7 +13,7 @@ import mujoco
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from simforcing.sim.robot import ARM_DEFAULTS, ARM_MATERIALS, Robot, arm_actuators, arm_body, arm_contacts
+from simforcing.sim import tabletop_arm as arm
 from simforcing.types import Camera
 
 Shape = Literal["box", "cylinder"]
@@ -163,8 +163,8 @@ def _around(
     return float(x), float(y), float(z)
 
 
-def compile_tabletop(robot: Robot, *, num_slots: int, timestep_s: float, size_px: int) -> mujoco.MjModel:
-    """The arm on its table with `num_slots` free bodies; an off-screen buffer of `size_px` squared.
+def compile_tabletop(*, num_slots: int, timestep_s: float) -> mujoco.MjModel:
+    """The arm on its table with `num_slots` free bodies.
 
     The integrator is `implicit`: with `implicitfast` 1 in 150 episodes blew up where a servo squeezed a light object.
     """
@@ -183,13 +183,12 @@ def compile_tabletop(robot: Robot, *, num_slots: int, timestep_s: float, size_px
   <option timestep="{timestep_s}" integrator="implicit" cone="elliptic" impratio="10"/>
   <statistic extent="1" center="0.2 0 0.1"/>
   <visual>
-    <global offwidth="{size_px}" offheight="{size_px}"/>
     <quality shadowsize="0" offsamples="0" numslices="14" numstacks="5" numquads="1"/>
     <map znear="0.05" zfar="12"/>
   </visual>
-  {ARM_DEFAULTS}
+  {arm.DEFAULTS}
   <asset>
-    {ARM_MATERIALS}{materials}
+    {arm.MATERIALS}{materials}
     <texture name="table" type="2d" builtin="flat" rgb1="1 1 1" width="{TEXTURE_PX}" height="{TEXTURE_PX}"/>
     <texture name="sky" type="skybox" builtin="gradient" rgb1="1 1 1" rgb2="1 1 1" width="16" height="96"/>
     <material name="table" texture="table" specular="0" reflectance="0"/>
@@ -199,9 +198,9 @@ def compile_tabletop(robot: Robot, *, num_slots: int, timestep_s: float, size_px
     <camera name="view" pos="1 0 1" quat="1 0 0 0"/>
     <geom name="table" type="box" size="1 0.44 0.02" pos="0.146 -0.165 -0.02" euler="0 0 0.726"
       material="table" condim="3" friction="0.7"/>
-    {arm_body(robot)}{slots}
+    {arm.BODY}{slots}
   </worldbody>
-  {arm_contacts(robot)}{arm_actuators(robot)}
+  {arm.CONTACTS}{arm.ACTUATORS}
 </mujoco>""")
 
 

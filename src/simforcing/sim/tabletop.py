@@ -17,11 +17,14 @@ from jaxtyping import Float, UInt8
 
 from simforcing.sim.kinematics import Kinematics, site_pose
 from simforcing.sim.render import Renderer
-from simforcing.sim.robot import TABLETOP_ARM
 from simforcing.sim.scene import Scene, SceneConfig, apply, compile_tabletop, pinhole, place_objects
+from simforcing.sim.tabletop_arm import TABLETOP_ARM
 from simforcing.sim.tasks import Command, Plan, Planner, TaskKind, Workspace
 from simforcing.types import Camera
 
+(ARM,) = TABLETOP_ARM.arms
+assert ARM.gripper is not None
+GRIPPER = ARM.gripper
 EPISODES, COUNTERFACTUALS = 0, 1  # streams of random numbers: the two sets never share a scene
 BRANCHES = 4
 LIFT_M = 0.03
@@ -125,21 +128,16 @@ class Tabletop:
     """One compiled model and one renderer, reused for every episode of a process."""
 
     def __init__(self, config: TabletopConfig) -> None:
-        self.config, self.robot = config, TABLETOP_ARM
-        self._model = compile_tabletop(
-            self.robot,
-            num_slots=config.scene.num_objects[1],
-            timestep_s=config.timestep_s,
-            size_px=config.size_px * config.supersample,
-        )
+        self.config = config
+        self._model = compile_tabletop(num_slots=config.scene.num_objects[1], timestep_s=config.timestep_s)
         self._data = mujoco.MjData(self._model)
-        self._kinematics = Kinematics(self.robot)
+        self._kinematics = Kinematics(TABLETOP_ARM)
         self._planner = Planner(workspace=config.workspace, num_steps=config.num_frames - 1, pace_m=config.pace_m)
-        self._renderer = Renderer(self._model, size_px=config.size_px, supersample=config.supersample)
-        self._site = self._model.site(self.robot.site).id
-        self._arm = np.array([self._model.joint(name).qposadr[0] for name in self.robot.joints])
+        self._renderer = Renderer(self._model, size=(config.size_px, config.size_px), supersample=config.supersample)
+        self._site = self._model.site(ARM.site).id
+        self._arm = np.array([self._model.joint(name).qposadr[0] for name in ARM.joints])
         self._objects = np.array([self._model.body(f"object_{i}").id for i in range(config.scene.num_objects[1])])
-        self._fingers = np.array([self._model.joint(name).qposadr[0] for name in self.robot.fingers])
+        self._fingers = np.array([self._model.joint(name).qposadr[0] for name in GRIPPER.joints])
 
     def episode(self, *, seed: int, index: int) -> SimulatedEpisode:
         """Episode `index` of the set with that seed."""
@@ -182,8 +180,7 @@ class Tabletop:
         """
         joint_rad = self._reset(scene, start)
         path = self._kinematics.follow(chosen.commands[:, :6], joint_rad)
-        fingers = np.repeat(self.robot.finger_from_gripper(chosen.commands[:, 6])[:, None], 2, axis=1)
-        controls = np.concatenate([path, fingers], axis=1)
+        controls = np.concatenate([path, GRIPPER.positions(chosen.commands[:, 6])], axis=1)
         for refinement in REFINEMENTS:
             self._reset(scene, start)
             with _quiet_warnings():
@@ -223,12 +220,12 @@ class Tabletop:
         self._renderer.reload_textures()
         mujoco.mj_resetData(self._model, self._data)
         place_objects(scene, self._model, self._data)
-        home = np.array(self.robot.home_rad)
+        home = np.array(ARM.home_rad)
         home[0] = np.arctan2(start[1], start[0])
         joint_rad = self._kinematics.inverse(start[:6], home)
-        finger_m = self.robot.finger_from_gripper(float(start[6]))
-        self._data.qpos[self._arm], self._data.qpos[self._fingers] = joint_rad, finger_m
-        self._data.ctrl[:] = [*joint_rad, finger_m, finger_m]
+        fingers_m = GRIPPER.positions(float(start[6]))
+        self._data.qpos[self._arm], self._data.qpos[self._fingers] = joint_rad, fingers_m
+        self._data.ctrl[:] = [*joint_rad, *fingers_m]
         mujoco.mj_forward(self._model, self._data)
         return joint_rad
 
@@ -239,7 +236,7 @@ class Tabletop:
         frames = np.empty((config.num_frames, config.size_px, config.size_px, 3), np.uint8)
         states, joints, heights = [], [], []
         for i in range(config.num_frames):
-            frames[i] = self._renderer.render(data)
+            frames[i] = self._renderer.render(data, "view")
             states.append(self._state())
             joints.append(data.qpos[self._arm].copy())
             heights.append(data.xpos[self._objects, 2].copy())
@@ -261,5 +258,5 @@ class Tabletop:
 
     def _state(self) -> np.ndarray:
         """The measured pose; the gripper's sensor ends at its stops, as fingers pressed into them do not count."""
-        gripper = self.robot.gripper_from_finger(float(self._data.qpos[self._fingers].mean()))
+        gripper = float(GRIPPER.openness(self._data.qpos[self._fingers].mean(keepdims=True)))
         return np.array([*site_pose(self._data, self._site), min(1.0, max(0.0, gripper))])

@@ -1,10 +1,75 @@
-"""Cameras: a distortion-free pinhole, its projection, and its JSON form. Axes are OpenCV's: x right, y down, z on."""
+"""Cameras: a distortion-free pinhole, its projection, other conventions, and its JSON form.
+
+Axes are OpenCV's: x right, y down, z on. `camera_axes` says how other programs name the same directions.
+"""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Float
+
+AxisConvention = Literal["opencv", "mujoco", "sapien"]
+# Columns: x, y and z of each convention in OpenCV's axes. MuJoCo (and OpenGL): x right, y up, z back; SAPIEN (and
+# SimplerEnv): x on, y left, z up.
+_AXES: dict[AxisConvention, tuple[tuple[float, ...], ...]] = {
+    "opencv": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "mujoco": ((1, 0, 0), (0, -1, 0), (0, 0, -1)),
+    "sapien": ((0, -1, 0), (0, 0, -1), (1, 0, 0)),
+}
+
+
+def camera_axes(convention: AxisConvention) -> Float[np.ndarray, "4 4"]:
+    """The frame of a convention in OpenCV's camera frame: pose_opencv = pose_convention @ inv(camera_axes(convention)).
+
+    Raises ValueError listing the choices.
+    """
+    if convention not in _AXES:
+        raise ValueError(f"unknown camera axes {convention!r}; choices: {', '.join(get_args(AxisConvention))}")
+    axes = np.eye(4)
+    axes[:3, :3] = _AXES[convention]
+    return axes
+
+
+def pose_from(pose: Float[np.ndarray, "4 4"], convention: AxisConvention) -> Float[np.ndarray, "4 4"]:
+    """A camera's pose whose axes are those of another convention -> the same with OpenCV's axes."""
+    return pose @ camera_axes(convention).T
+
+
+def pose_to(pose: Float[np.ndarray, "4 4"], convention: AxisConvention) -> Float[np.ndarray, "4 4"]:
+    """The inverse of `pose_from`."""
+    return pose @ camera_axes(convention)
+
+
+def pinhole_intrinsics(
+    size: tuple[int, int], *, fovy_rad: float, stored: tuple[int, int] | None = None
+) -> Float[np.ndarray, "3 3"]:
+    """Intrinsics of a camera with square pixels and a centred axis, as seen in an image squashed to another size.
+
+    Args:
+        size: (height, width) of the picture that the camera took: only its aspect matters with `stored`.
+        fovy_rad: vertical field of view.
+        stored: (height, width) that the picture was resized to without keeping its aspect; None: as taken.
+    """
+    height, width = size
+    stored_height, stored_width = stored or size
+    focal = height / 2 / np.tan(fovy_rad / 2)
+    return np.array(
+        [
+            [focal * stored_width / width, 0.0, (stored_width - 1) / 2],
+            [0.0, focal * stored_height / height, (stored_height - 1) / 2],
+            [0.0, 0.0, 1.0],
+        ]
+    )
+
+
+def resized_intrinsics(
+    intrinsics: Float[np.ndarray, "3 3"], size: tuple[int, int], stored: tuple[int, int]
+) -> Float[np.ndarray, "3 3"]:
+    """Intrinsics after an image of `size` was resized to `stored`, pixel centres at integers."""
+    scale_y, scale_x = stored[0] / size[0], stored[1] / size[1]
+    resize = np.array([[scale_x, 0, (scale_x - 1) / 2], [0, scale_y, (scale_y - 1) / 2], [0, 0, 1]])
+    return resize @ intrinsics
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -72,6 +72,8 @@ class Episode:
         views: cameras in the data set's order; a camera missing from this episode is left out.
         action, action_time_s: commands as stored, in the data set's action layout.
         state, state_time_s: measured proprioception, in the data set's state layout.
+        joint: measured joints, one row per state, in the data set's joint layout, where they are recorded beside a state
+            that does not hold them.
         action_valid, state_valid: which stored numbers exist (parts of an action space that this robot has, sensors
             that answered); None: all. What does not exist is stored as 0.
     """
@@ -85,6 +87,7 @@ class Episode:
     action_time_s: Float[np.ndarray, " k"]
     state: Float[np.ndarray, "m s"] | None = None
     state_time_s: Float[np.ndarray, " m"] | None = None
+    joint: Float[np.ndarray, "m j"] | None = None
     action_valid: Bool[np.ndarray, "k a"] | None = None
     state_valid: Bool[np.ndarray, "m s"] | None = None
 
@@ -120,6 +123,7 @@ class EpisodeSet:
     state_layout: Layout | None
     robot: str | None
     fingerprint: str
+    joint_layout: Layout | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
