@@ -119,7 +119,7 @@ def tabletop(
         overwrite: replace existing sets.
     """
     from simforcing.data.tabletop import TabletopSets
-    from simforcing.recipes.simulate import simulate
+    from simforcing.recipes.tabletop_sets import simulate_tabletop
     from simforcing.sim.tabletop import TabletopConfig
 
     sets = TabletopSets(
@@ -129,7 +129,7 @@ def tabletop(
         num_counterfactual_starts=counterfactual_starts,
         num_processes=processes,
     )
-    simulate(sets, out, overwrite=overwrite, report=say)
+    simulate_tabletop(sets, out, overwrite=overwrite, report=say)
 
 
 def train(

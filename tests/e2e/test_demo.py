@@ -10,7 +10,7 @@ import pytest
 
 from simforcing.data.tabletop import TabletopSets, write_tabletop
 from simforcing.recipes.demo import SMOKE, tabletop_data
-from simforcing.recipes.simulate import simulate
+from simforcing.recipes.tabletop_sets import simulate_tabletop
 from simforcing.sim.tabletop import TabletopConfig
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
@@ -121,10 +121,10 @@ def test_stale_videos_are_refused(root: Path, tmp_path: Path):
 def test_simulated_sets_are_replaced_only_when_asked(tmp_path: Path):
     lines: list[str] = []
     sets = TabletopSets(num_episodes=1, simulator=TabletopConfig(num_frames=3, size_px=16), num_processes=1)
-    simulate(sets, tmp_path, report=lines.append)
+    simulate_tabletop(sets, tmp_path, report=lines.append)
     with pytest.raises(ValueError, match="exists already; choose another folder, or --overwrite"):
-        simulate(sets, tmp_path, report=lines.append)
-    simulate(sets, tmp_path, overwrite=True, report=lines.append)
+        simulate_tabletop(sets, tmp_path, report=lines.append)
+    simulate_tabletop(sets, tmp_path, overwrite=True, report=lines.append)
     assert COST.search(lines[0])
 
 

@@ -21,7 +21,7 @@ CALLED = {
     "evaluate": ("simforcing.recipes.evaluate.evaluate_run", (Path("run"),)),
     "demo": ("simforcing.recipes.demo.demo", ()),
     "doctor": ("simforcing.recipes.doctor.run_checks", (Path("run"),)),
-    "tabletop": ("simforcing.recipes.simulate.simulate", (Path("out"),)),
+    "tabletop": ("simforcing.recipes.tabletop_sets.simulate_tabletop", (Path("out"),)),
     "convert": ("simforcing.data.convert.convert", ("source", Path("out"))),
 }
 

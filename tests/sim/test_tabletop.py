@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from simforcing.sim.tabletop import BRANCHES, SimulatedEpisode, Tabletop, TabletopConfig
+from simforcing.sim.tabletop import BRANCHES, Job, SimulatedEpisode, Tabletop, TabletopConfig, simulate_jobs
 from simforcing.sim.tabletop_arm import RANGES_RAD
-from simforcing.sim.workers import Workers
 
 SHORT = TabletopConfig(num_frames=9, size_px=32)
 PICKS = TabletopConfig(num_frames=25, size_px=16, supersample=1, task_weights=(0.0, 0.0, 0.0, 1.0, 0.0))
@@ -48,9 +47,8 @@ def test_other_indices_and_seeds_give_other_episodes(tabletop: Tabletop):
 def test_two_processes_give_the_episodes_of_one():
     results = []
     for num_processes in (1, 2):
-        with Workers(SHORT, num_processes=num_processes) as workers:
-            episodes = list(workers.episodes(seed=1, num_episodes=5))
-            results.append([*episodes, *workers.counterfactuals(seed=1, num_starts=1)])
+        jobs = [*(Job(kind="episode", seed=1, index=i) for i in range(5)), Job(kind="counterfactuals", seed=1, index=0)]
+        results.append([e for job in simulate_jobs(SHORT, jobs, num_processes=num_processes) for e in job])
     assert len(results[0]) == len(results[1]) == 5 + BRANCHES
     for first, second in zip(*results, strict=True):
         assert_same(first, second)
@@ -68,16 +66,16 @@ def test_counterfactual_branches_share_their_start_and_part_soon(tabletop: Table
 
 
 def test_one_counterfactual_branch_is_a_grasp_that_holds_nothing():
-    with Workers(PICKS, num_processes=1) as workers:
-        branches = list(workers.counterfactuals(seed=0, num_starts=6))
+    jobs = [Job(kind="counterfactuals", seed=0, index=i) for i in range(6)]
+    branches = [branch for job in simulate_jobs(PICKS, jobs, num_processes=1) for branch in job]
     assert all([b.kind for b in branches[i::BRANCHES]] == [branches[i].kind] * 6 for i in range(BRANCHES))
     assert sum(b.lifted for b in branches if b.kind == "miss") == 0
     assert sum(b.lifted for b in branches if b.kind == "pick") >= 4
 
 
 def test_picked_objects_are_lifted_by_contact():
-    with Workers(PICKS, num_processes=1) as workers:
-        episodes = list(workers.episodes(seed=0, num_episodes=20))
+    jobs = [Job(kind="episode", seed=0, index=i) for i in range(20)]
+    episodes = [episode for job in simulate_jobs(PICKS, jobs, num_processes=1) for episode in job]
     assert {e.kind for e in episodes} == {"pick"}
     assert np.mean([e.lifted for e in episodes]) >= 0.6
 
@@ -145,16 +143,8 @@ def test_impossible_settings_are_refused_by_name(kwargs: dict, message: str):
         TabletopConfig(**kwargs)
 
 
-def test_number_of_processes_below_one_is_refused():
-    with pytest.raises(ValueError, match="num_processes 0"):
-        Workers(SHORT, num_processes=0)
-
-
 def test_simulation_never_imports_torch():
-    program = (
-        "import sys, simforcing.sim.workers, simforcing.sim.tabletop\n"
-        "assert 'torch' not in sys.modules, 'torch was imported'"
-    )
+    program = "import sys, simforcing.sim.tabletop\nassert 'torch' not in sys.modules, 'torch was imported'"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

@@ -6,15 +6,15 @@ A counterfactual set holds several true videos from each start: columns `start` 
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from simforcing.data.lerobot_writer import LeRobotWriter
-from simforcing.sim.tabletop import BRANCHES, SimulatedEpisode, TabletopConfig
+from simforcing.sim.tabletop import BRANCHES, Job, SimulatedEpisode, TabletopConfig, simulate_jobs
 from simforcing.sim.tabletop_arm import TABLETOP_ARM
-from simforcing.sim.workers import Workers
 from simforcing.types import layout_named, to_json
 from simforcing.types.files import read_json
 
@@ -88,16 +88,22 @@ class TabletopSets:
             if progress is not None:
                 progress(done, self.num_written)
 
-        with Workers(self.simulator, num_processes=self.num_processes) as workers:
-            for name in [name for name in self.names if name not in kept]:
-                if name == "episodes":
-                    episodes = workers.episodes(seed=self.seed, num_episodes=self.num_episodes)
-                else:
-                    episodes = workers.counterfactuals(seed=self.seed, num_starts=self.num_counterfactual_starts)
-                with self._writer(root / name, overwrite) as writer, closing(episodes):
-                    for episode in episodes:
-                        _add(writer, episode)
-                        count()
+        missing = [name for name in self.names if name not in kept]
+        jobs = [job for name in missing for job in self._jobs(name)]
+        # One pool for both sets: processes start once.
+        with closing(simulate_jobs(self.simulator, jobs, num_processes=self.num_processes)) as results:
+            for name in missing:
+                with self._writer(root / name, overwrite) as writer:
+                    for episodes in islice(results, len(self._jobs(name))):
+                        for episode in episodes:
+                            _add(writer, episode)
+                            count()
+
+    def _jobs(self, name: str) -> list[Job]:
+        if name == "episodes":
+            return [Job(kind="episode", seed=self.seed, index=index) for index in range(self.num_episodes)]
+        starts = range(self.num_counterfactual_starts)
+        return [Job(kind="counterfactuals", seed=self.seed, index=index) for index in starts]
 
     def _writer(self, root: Path, overwrite: bool) -> LeRobotWriter:
         size = (self.simulator.size_px, self.simulator.size_px)

@@ -14,7 +14,7 @@ from simforcing.recipes.execute import execute
 from simforcing.recipes.output import require_writable
 from simforcing.recipes.prediction import DEFAULT, PredictionOptions
 from simforcing.recipes.run import RunOptions
-from simforcing.recipes.simulate import simulate
+from simforcing.recipes.tabletop_sets import simulate_tabletop
 from simforcing.sim.tabletop import TabletopConfig
 from simforcing.types import EpisodeSet
 
@@ -120,5 +120,5 @@ def tabletop_data(out: Path, size: DemoSize, seed: int, report: Report) -> Path:
         simulator=TabletopConfig(num_frames=size.num_frames, size_px=64),
     )
     # One of the two may be there where the demo was stopped in between.
-    simulate(sets, root, overwrite=True, report=report)
+    simulate_tabletop(sets, root, overwrite=True, report=report)
     return root

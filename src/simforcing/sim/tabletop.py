@@ -6,10 +6,11 @@ Every episode is a function of (config, seed, index); counterfactual episodes sh
 # MuJoCo ships no stubs:
 # pyright: reportAttributeAccessIssue=false, reportInvalidTypeForm=false
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import get_args
+from functools import partial
+from typing import Literal, get_args
 
 import mujoco
 import numpy as np
@@ -20,6 +21,7 @@ from simforcing.sim.render import Renderer
 from simforcing.sim.scene import Scene, SceneConfig, apply, compile_tabletop, pinhole, place_objects
 from simforcing.sim.tabletop_arm import TABLETOP_ARM
 from simforcing.sim.tasks import Command, Plan, Planner, TaskKind, Workspace
+from simforcing.sim.workers import in_order
 from simforcing.types import Camera
 
 (ARM,) = TABLETOP_ARM.arms
@@ -260,3 +262,36 @@ class Tabletop:
         """The measured pose; the gripper's sensor ends at its stops, as fingers pressed into them do not count."""
         gripper = float(GRIPPER.openness(self._data.qpos[self._fingers].mean(keepdims=True)))
         return np.array([*site_pose(self._data, self._site), min(1.0, max(0.0, gripper))])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One episode of the set with that seed, or all branches of one start."""
+
+    kind: Literal["episode", "counterfactuals"]
+    seed: int
+    index: int
+
+
+_simulators: dict[TabletopConfig, Tabletop] = {}  # of this process, kept from job to job
+
+
+def simulate_jobs(
+    config: TabletopConfig, jobs: Iterable[Job], *, num_processes: int | None = None
+) -> Generator[tuple[SimulatedEpisode, ...], None, None]:
+    """The episodes of every job, in order, whatever the number of processes; see `workers.in_order`."""
+    try:
+        with closing(in_order(jobs, partial(_simulate_job, config), num_processes=num_processes)) as results:
+            yield from results
+    finally:
+        if config in _simulators:
+            _simulators.pop(config).close()
+
+
+def _simulate_job(config: TabletopConfig, job: Job) -> tuple[SimulatedEpisode, ...]:
+    if config not in _simulators:
+        _simulators[config] = config.build()
+    simulator = _simulators[config]
+    if job.kind == "episode":
+        return (simulator.episode(seed=job.seed, index=job.index),)
+    return simulator.counterfactuals(seed=job.seed, index=job.index)

@@ -8,10 +8,10 @@ from simforcing.data.tabletop import TabletopSets
 from simforcing.recipes.estimate import VIDEO_BYTES_PER_PIXEL, Report, in_words, throttled
 from simforcing.recipes.output import require_writable
 from simforcing.recipes.run import check_seed
-from simforcing.sim.workers import Workers
+from simforcing.sim.workers import usable_processes
 
 
-def simulate(sets: TabletopSets, root: Path, *, overwrite: bool = False, report: Report) -> None:
+def simulate_tabletop(sets: TabletopSets, root: Path, *, overwrite: bool = False, report: Report) -> None:
     """Write the sets under `root`, after saying what they cost.
 
     Raises:
@@ -41,7 +41,7 @@ def tabletop_seconds(sets: TabletopSets) -> float:
         episode_s = time.monotonic() - begun
     finally:
         simulator.close()
-    return episode_s * sets.num_written / Workers(sets.simulator, num_processes=sets.num_processes).num_processes
+    return episode_s * sets.num_written / usable_processes(sets.num_processes)
 
 
 def tabletop_bytes(sets: TabletopSets) -> float:
