@@ -217,7 +217,9 @@ def test_what_a_lerobot_set_cannot_hold_is_named(tmp_path: Path, frames_of, line
         replace(data, episodes=(replace(data.episodes[0], views=(some,)),)), {"front": (24, 32)}, lines.append
     )
     assert masks == {}
+    lacking = replace(data, episodes=(replace(data.episodes[0], views=(some,)), data.episodes[0]))
+    assert convert_module._common_depth(lacking, {"front": (24, 32)}, lines.append) == ()
     assert [line.split(": ", 1)[1] for line in lines] == [
-        "depth of view front is left out: a LeRobot set does not hold it",
         "masks of view front are left out: 0 of 1 have them in the view's size",
+        "depth of view front is left out: 1 of 2 have it",
     ]

@@ -73,7 +73,7 @@ def test_a_depth_stream_is_left_out_with_one_line(tmp_path):
     opened = read_lerobot(root)
     assert [view.name for view in opened.episodes[0].views] == ["front"]
     assert [line.split(": ", 1)[1] for line in opened.warnings] == [
-        "depth is not read from LeRobot sets: depth left out"
+        "LeRobot's own depth streams are not read: depth left out"
     ]
 
 

@@ -14,7 +14,7 @@ from simforcing.data.lerobot_writer import LeRobotWriter
 from simforcing.data.open import open_dataset, require_layout
 from simforcing.data.validate import describe, table_fault
 from simforcing.data.windows import MASK_LEVEL
-from simforcing.types import Episode, EpisodeSet, Layout, layout_named
+from simforcing.types import DepthSource, Episode, EpisodeSet, Layout, layout_named
 from simforcing.types.conversions import StartState, convert_actions
 
 # Measured on one core over DROID and Bridge clips: H.264 of short keyframe distance; decoding, encoding, statistics.
@@ -70,6 +70,7 @@ def convert(
     masks = _common_masks(source_set, views, report)
     fps = _common_fps(source_set)
     state_layout = _state_layout(source_set, report)
+    joint_layout = _joint_layout(source_set, report)
     extra = _extra(source_set, report)
     num_bytes, seconds = estimate(source_set, tuple(views))
     report(f"{destination}: about {num_bytes / 1e6:.1f} MB and {seconds:.0f} s")
@@ -81,6 +82,8 @@ def convert(
         masks=masks,
         action_layout=action_layout,
         state_layout=state_layout,
+        joint_layout=joint_layout,
+        depth=_common_depth(source_set, views, report),
         robot=source_set.robot,
         version=version,
         overwrite=overwrite,
@@ -176,9 +179,9 @@ def _add(writer: LeRobotWriter, source: _Source, episode: Episode, report: Calla
         frames = _frames(writer, episode)
         converted = _converted(episode, source.data, writer.action_layout)
         action = rows_per_frame(converted, episode.action_time_s, episode, writer.action_layout)
-        state = None
-        if writer.state_layout is not None and episode.state is not None and episode.state_time_s is not None:
-            state = rows_per_frame(episode.state, episode.state_time_s, episode, writer.state_layout)
+        state = _measured(episode.state, writer.state_layout, episode)
+        joint = _measured(episode.joint, writer.joint_layout, episode)
+        depth = {name: _cut(episode.view(name).depth, writer.views[name], episode) for name in writer.depth}
     except ValueError as error:
         report(f"{writer.root}: episode {episode.name} is left out: {error}")
         return False
@@ -191,12 +194,28 @@ def _add(writer: LeRobotWriter, source: _Source, episode: Episode, report: Calla
         frames=frames,
         action=action,
         state=state,
+        joint=joint,
+        depth=depth,
         task=episode.task,
         extra=source.extra.get(episode.name),
         name=episode.name,
         cameras=cameras,
     )
     return True
+
+
+def _measured(
+    values: Float[np.ndarray, "m s"] | None, layout: Layout | None, episode: Episode
+) -> Float[np.ndarray, "f s"] | None:
+    """States or joints, one row per frame, where the set keeps them."""
+    if values is None or layout is None or episode.state_time_s is None:
+        return None
+    return rows_per_frame(values, episode.state_time_s, episode, layout)
+
+
+def _cut(depth: DepthSource | None, size: tuple[int, int], episode: Episode) -> Float[np.ndarray, "f h w"]:
+    assert depth is not None  # views are chosen so that every episode has it
+    return depth.read(0, episode.num_frames)[:, : size[0], : size[1]]
 
 
 def _frames(writer: LeRobotWriter, episode: Episode) -> dict[str, UInt8[np.ndarray, "f h w 3"]]:
@@ -220,8 +239,6 @@ def _common_masks(
     masks = {}
     for name in views:
         stored = [episode.view(name) for episode in episode_set.episodes]
-        if any(view.depth is not None for view in stored):
-            report(f"{episode_set.root}: depth of view {name} is left out: a LeRobot set does not hold it")
         fitting = [view.masks is not None and view.masks.size == view.frames.size for view in stored]
         if all(fitting) and f"{name}_mask" not in views:
             masks[name] = f"{name}_mask"
@@ -231,6 +248,22 @@ def _common_masks(
                 " the view's size"
             )
     return masks
+
+
+def _common_depth(
+    episode_set: EpisodeSet, views: dict[str, tuple[int, int]], report: Callable[[str], None]
+) -> tuple[str, ...]:
+    """Views whose depth is written: where every episode has it."""
+    kept = []
+    for name in views:
+        count = sum(episode.view(name).depth is not None for episode in episode_set.episodes)
+        if count == len(episode_set.episodes):
+            kept.append(name)
+        elif count:
+            report(
+                f"{episode_set.root}: depth of view {name} is left out: {count} of {len(episode_set.episodes)} have it"
+            )
+    return tuple(kept)
 
 
 def _extra(episode_set: EpisodeSet, report: Callable[[str], None]) -> dict[str, dict[str, list]]:
@@ -283,12 +316,24 @@ def _common_fps(episode_set: EpisodeSet) -> float:
 
 def _state_layout(episode_set: EpisodeSet, report: Callable[[str], None]) -> Layout | None:
     """The layout to declare for the states; None, with a line, where they cannot be kept."""
-    with_state = [episode.state for episode in episode_set.episodes if episode.state is not None]
-    if not with_state:
+    count = sum(episode.state is not None for episode in episode_set.episodes)
+    return _kept_layout(episode_set, "state", count, episode_set.state_layout, report)
+
+
+def _joint_layout(episode_set: EpisodeSet, report: Callable[[str], None]) -> Layout | None:
+    """The same for joints that are recorded beside the states."""
+    count = sum(episode.joint is not None for episode in episode_set.episodes)
+    return _kept_layout(episode_set, "joint", count, episode_set.joint_layout, report)
+
+
+def _kept_layout(
+    episode_set: EpisodeSet, what: str, count: int, layout: Layout | None, report: Callable[[str], None]
+) -> Layout | None:
+    if count == 0:
         return None
-    if len(with_state) < len(episode_set.episodes):
-        report(f"{episode_set.root}: states are left out: {len(with_state)} of {len(episode_set.episodes)} have them")
+    if count < len(episode_set.episodes):
+        report(f"{episode_set.root}: {what}s are left out: {count} of {len(episode_set.episodes)} have them")
         return None
-    if episode_set.state_layout is None:
-        report(f"{episode_set.root}: states are left out: their layout is not declared (state_layout)")
-    return episode_set.state_layout
+    if layout is None:
+        report(f"{episode_set.root}: {what}s are left out: their layout is not declared ({what}_layout)")
+    return layout

@@ -71,7 +71,13 @@ def read_folder(root: str | Path, *, cameras: tuple[str, ...] | None = None, lay
     outcomes = [(path, _read_record(root, path)) for path in files]
     kind, known = _known(outcomes)
     declaration = declared(root, layout, known)
-    inspector = Inspector(str(root), declaration.action_layout, declaration.state_layout, cameras)
+    inspector = Inspector(
+        str(root),
+        declaration.action_layout,
+        declaration.state_layout,
+        cameras,
+        joint_layout=declaration.joint_layout,
+    )
     used = list(files)
     for path, outcome in outcomes:
         if isinstance(outcome, ValueError):
@@ -212,7 +218,13 @@ def _known(outcomes: list[tuple[Path, Record | ValueError]]) -> tuple[str, Decla
     droid = LAYOUTS["droid"]
     known = {
         "mp4 + npz (Bridge)": Declaration(action_layout=LAYOUTS["bridge_scaled"], robot="widowx_250s", fps=BRIDGE_FPS),
-        "mp4 + json (DROID)": Declaration(action_layout=droid, state_layout=droid, robot="panda", fps=DROID_FPS),
+        "mp4 + json (DROID)": Declaration(
+            action_layout=droid,
+            state_layout=droid,
+            joint_layout=LAYOUTS["droid_joint"],
+            robot="panda_robotiq_2f85",
+            fps=DROID_FPS,
+        ),
         "mp4 + json (Language-Table)": Declaration(action_layout=LAYOUTS["language_table"], robot="xarm6"),
     }
     return str(kind), known.get(str(kind), Declaration())
@@ -287,6 +299,7 @@ def _candidate(record: Record, kind: str, declaration: Declaration, inspector: I
         action_time_s=_times(record, "action_time_s", len(action)),
         state=state,
         state_time_s=_times(record, "state_time_s", 0 if state is None else len(state)),
+        joint=None if is_joint or declaration.joint_layout is None else _joints(record),
         header_fps=tuple(rate for rate in header_fps if rate > 0),
     )
 
@@ -313,13 +326,24 @@ def _droid_tables(record: Record, *, is_joint: bool) -> tuple[Float[np.ndarray, 
         if len(state) < 2:
             raise ValueError(f"{record.path}: states has {len(state)} row(s), expected at least 2")
         return state[1:], state
-    pose = _table(record, "action.cartesian_position")
-    gripper = _table(record, "action.gripper_position")
-    if len(pose) != len(gripper):
-        raise ValueError(
-            f"{record.path}: action.cartesian_position has {len(pose)} rows, action.gripper_position {len(gripper)}"
-        )
-    return np.concatenate([pose, gripper], axis=1)[::DROID_RAW_STEP], state
+    return _raw_rows(record, "action.cartesian_position", "action.gripper_position"), state
+
+
+def _joints(record: Record) -> Float[np.ndarray, "n j"] | None:
+    """Measured joints beside the states, where the record has them; raw DROID recordings have them at every row."""
+    if record.fields.get("joints") is not None:
+        return _table(record, "joints")
+    if "observation.state.joint_position" not in record.fields:
+        return None
+    return _raw_rows(record, "observation.state.joint_position", "observation.state.gripper_position")
+
+
+def _raw_rows(record: Record, arm_field: str, gripper_field: str) -> Float[np.ndarray, "k a"]:
+    """Every third row of two fields of a raw DROID recording, side by side."""
+    arm, gripper = _table(record, arm_field), _table(record, gripper_field)
+    if len(arm) != len(gripper):
+        raise ValueError(f"{record.path}: {arm_field} has {len(arm)} rows, {gripper_field} {len(gripper)}")
+    return np.concatenate([arm, gripper], axis=1)[::DROID_RAW_STEP]
 
 
 def _own_tables(record: Record) -> tuple[Float[np.ndarray, "k a"], Float[np.ndarray, "m s"] | None]:

@@ -40,6 +40,7 @@ def declared(root: Path, layout: str | None, known: Declaration) -> Declaration:
         stored,
         action_layout=stored.action_layout or known.action_layout,
         state_layout=stored.state_layout or known.state_layout,
+        joint_layout=stored.joint_layout or known.joint_layout,
         robot=stored.robot or known.robot,
         fps=stored.fps or known.fps,
     )

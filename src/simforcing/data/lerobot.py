@@ -8,11 +8,14 @@ import numpy as np
 import pyarrow.parquet as pq
 from jaxtyping import UInt8
 
+from simforcing.data.depth_video import DepthVideo
 from simforcing.data.formats import declared, fingerprint
 from simforcing.data.frame_index import one_line
 from simforcing.data.lerobot_format import (
+    DEPTH_PATH,
     IMAGE_PREFIX,
     INDEX_DTYPES,
+    JOINT_KEY,
     Declaration,
     read_declaration,
     read_episode_cameras,
@@ -21,6 +24,7 @@ from simforcing.data.lerobot_tables import DAMAGED, NUMBERS, EpisodeRow, LeRobot
 from simforcing.data.validate import Candidate, Inspector
 from simforcing.data.video import JpegFrames, VideoFrames, probe
 from simforcing.types import Camera, EpisodeSet, FrameSource, Layout, View
+from simforcing.types.files import inside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +59,17 @@ def read_lerobot(
     folder = _local_folder(root, cameras)
     tables = LeRobotTables(folder)
     declaration = declared(folder, layout, Declaration(robot=_text(tables.info.get("robot_type")), fps=tables.fps))
-    inspector = Inspector(str(root), declaration.action_layout, declaration.state_layout)
+    inspector = Inspector(
+        str(root), declaration.action_layout, declaration.state_layout, joint_layout=declaration.joint_layout
+    )
     columns = _columns(tables, keys or LeRobotKeys(), inspector)
     _check_width(tables, "action", columns.action, declaration.action_layout)
     if columns.state:
         _check_width(tables, "state", columns.state, declaration.state_layout)
+    if declaration.joint_layout is not None:
+        if JOINT_KEY not in tables.keys(*NUMBERS):
+            raise ValueError(f"{tables.info_path}: no feature {JOINT_KEY}, but a joint layout is declared")
+        _check_width(tables, "joint", (JOINT_KEY,), declaration.joint_layout)
     views = _chosen_views(tables, declaration, cameras, inspector)
     own_cameras = read_episode_cameras(folder)
     names = _episode_names(tables, declaration)
@@ -72,7 +82,8 @@ def read_lerobot(
         inspector.consider(name, opened.candidate)
     data_files = {episode.data_file for episode in tables.episodes}
     videos = {episode.videos[key][0] for episode in tables.episodes for key in views.values() if key in episode.videos}
-    present = [path for path in data_files | videos if path.is_file()]
+    depth = {_depth_path(folder, view, row) for view in declaration.depth if view in views for row in tables.episodes}
+    present = [path for path in data_files | videos | depth if path.is_file()]
     return inspector.finish(
         kind=f"lerobot {tables.version}",
         robot=declaration.robot,
@@ -93,7 +104,8 @@ def extra_columns(root: str | Path) -> list[str]:
     """Columns of a set beside actions, states, indices and pictures, in the set's order."""
     tables = LeRobotTables(Path(root))
     used = _columns(tables, LeRobotKeys(), Inspector(str(root), None, None))
-    known = {*used.action, *used.state, *INDEX_DTYPES}
+    joint = (JOINT_KEY,) if read_declaration(root).joint_layout is not None else ()
+    known = {*used.action, *used.state, *joint, *INDEX_DTYPES}
     return [key for key in tables.keys(*NUMBERS, "string") if key not in known]
 
 
@@ -176,6 +188,7 @@ class _Opening:
                     frames=source,
                     camera=self.cameras.get(view),
                     masks=sources.get(masks.get(view, "")),
+                    depth=self._depth(view),
                 )
                 for view, source in sources.items()
                 if view not in hidden
@@ -184,8 +197,18 @@ class _Opening:
             action_time_s=row_s,
             state=self.tables.vector(rows, self.episode, self.columns.state) if self.columns.state else None,
             state_time_s=row_s if self.columns.state else None,
+            joint=None
+            if self.declaration.joint_layout is None
+            else self.tables.vector(rows, self.episode, (JOINT_KEY,)),
             header_fps=tuple(probe(path).fps for path in sorted(files)),
         )
+
+    def _depth(self, view: str) -> DepthVideo | None:
+        if view not in self.declaration.depth:
+            return None
+        source = DepthVideo(_depth_path(self.tables.root, view, self.episode))
+        _ = source.size  # a missing or damaged file is named here
+        return source
 
     def _source(self, key: str) -> FrameSource:
         if key not in self.episode.videos:
@@ -225,9 +248,14 @@ def _local_folder(root: str | Path, cameras: Sequence[str] | None) -> Path:
     if cameras is None:
         return download()
     views = {_short(camera) for camera in cameras}
-    masks = read_declaration(download("meta/*")).masks
-    views |= {mask for view, mask in masks.items() if view in views}
-    return download("meta/*", "data/*", *(f"videos/*{view}/*" for view in sorted(views)))
+    declaration = read_declaration(download("meta/*"))
+    depth = [f"depth/{view}/*" for view in declaration.depth if view in views]
+    views |= {mask for view, mask in declaration.masks.items() if view in views}
+    return download("meta/*", "data/*", *(f"videos/*{view}/*" for view in sorted(views)), *depth)
+
+
+def _depth_path(root: Path, view: str, episode: EpisodeRow) -> Path:
+    return inside(root, root / DEPTH_PATH.format(view=view, episode_index=episode.index))
 
 
 def _short(key: str) -> str:
@@ -275,7 +303,7 @@ def _chosen_views(
     depth = [view for view, key in images.items() if _is_depth(tables.features[key])]
     keys = {view: key for view, key in images.items() if view not in depth}
     if depth:
-        inspector.warn(f"{inspector.root}: depth is not read from LeRobot sets: {', '.join(depth)} left out")
+        inspector.warn(f"{inspector.root}: LeRobot's own depth streams are not read: {', '.join(depth)} left out")
     if cameras is None:
         return keys
     chosen = {}

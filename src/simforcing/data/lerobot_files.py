@@ -1,5 +1,7 @@
 """Which files the rows and frames of a LeRobot set go to: one per episode (v2.1), or files that fill up (v3.0)."""
 
+import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from simforcing.data.lerobot_format import DATA_PATH, FILES_PER_CHUNK, IMAGE_PREFIX, VIDEO_PATH, Version
+from simforcing.data.depth_video import DepthWriter
+from simforcing.data.lerobot_episode import EncodedVideo
+from simforcing.data.lerobot_format import DATA_PATH, DEPTH_PATH, FILES_PER_CHUNK, IMAGE_PREFIX, VIDEO_PATH, Version
 from simforcing.data.video import Codec, VideoWriter
 
 MB = 1024**2
@@ -81,20 +85,28 @@ class VideoFiles:
         self._writer: VideoWriter | None = None
         self._number = -1
 
-    def append(self, frames: np.ndarray, episode: int) -> dict[str, Any]:
-        """Encode one episode; returns its columns of the episode table."""
+    def append(self, frames: np.ndarray | EncodedVideo, episode: int) -> dict[str, Any]:
+        """Encode one episode, or take its finished file; returns its columns of the episode table."""
+        if isinstance(frames, EncodedVideo):
+            self.close()
+            self._number += 1
+            take_file(frames.path, self._path(episode))
+            return self._place(0, frames.num_frames)
         if self._storage.version == "v2.1" or self._is_full(len(frames)):
             self._open(episode)
         assert self._writer is not None
         first = self._writer.num_frames
         self._writer.write(frames)
+        return self._place(first, self._writer.num_frames)
+
+    def _place(self, first: int, last: int) -> dict[str, Any]:
         chunk, file = divmod(self._number, FILES_PER_CHUNK)
         key = f"videos/{IMAGE_PREFIX}{self._view}"
         return {
             f"{key}/chunk_index": chunk,
             f"{key}/file_index": file,
             f"{key}/from_timestamp": first / self._storage.fps,
-            f"{key}/to_timestamp": self._writer.num_frames / self._storage.fps,
+            f"{key}/to_timestamp": last / self._storage.fps,
         }
 
     def close(self) -> None:
@@ -118,12 +130,40 @@ class VideoFiles:
     def _open(self, episode: int) -> None:
         self.close()
         self._number += 1
+        self._writer = VideoWriter(
+            self._path(episode), self._storage.fps, self._size, codec=self._storage.codec, crf=self._storage.crf
+        )
+
+    def _path(self, episode: int) -> Path:
         pattern = VIDEO_PATH[self._storage.version]
         path = self._root / _numbered(pattern, self._number, episode, IMAGE_PREFIX + self._view)
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._writer = VideoWriter(
-            path, self._storage.fps, self._size, codec=self._storage.codec, crf=self._storage.crf
-        )
+        return path
+
+
+class DepthFiles:
+    """Where the depth of each episode of one view goes: a file of its own."""
+
+    def __init__(self, root: Path, fps: float, view: str, size: tuple[int, int]) -> None:
+        self._root, self._fps, self._view, self._size = root, fps, view, size
+
+    def append(self, depth_m: np.ndarray | EncodedVideo, episode: int) -> None:
+        """Encode one episode, or take its finished file."""
+        path = self._root / DEPTH_PATH.format(view=self._view, episode_index=episode)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(depth_m, EncodedVideo):
+            take_file(depth_m.path, path)
+            return
+        with DepthWriter(path, self._fps, self._size) as writer:
+            writer.write(depth_m)
+
+
+def take_file(source: Path, path: Path) -> None:
+    """The same content under a second name, without copying it where the disk allows."""
+    try:
+        os.link(source, path)
+    except OSError:  # another disk, or one without links
+        shutil.copyfile(source, path)
 
 
 def _numbered(pattern: str, file: int, episode: int, view: str = "") -> str:

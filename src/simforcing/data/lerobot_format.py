@@ -36,7 +36,9 @@ VIDEO_PATH = {
     "v3.0": "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4",
     "v2.1": "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4",
 }
+DEPTH_PATH = "depth/{view}/episode_{episode_index:06d}.mkv"  # ours: LeRobot does not look there
 IMAGE_PREFIX = "observation.images."
+JOINT_KEY = "observation.joint_position"
 INDEX_DTYPES = {
     "timestamp": "float32",
     "frame_index": "int64",
@@ -51,6 +53,7 @@ COMPONENT_NAMES = {
     "quaternion_wxyz": ("qw", "qx", "qy", "qz"),
     "quaternion_xyzw": ("qx", "qy", "qz", "qw"),
 }
+LAYOUT_KEYS = ("action_layout", "state_layout", "joint_layout")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,19 +61,23 @@ class Declaration:
     """meta/simforcing.json: what the numbers of a set mean, which LeRobot itself has no place for.
 
     Args:
-        action_layout, state_layout: layouts of `action` and `observation.state`; None where not declared.
+        action_layout, state_layout, joint_layout: layouts of `action`, `observation.state` and
+            `observation.joint_position`; None where not declared.
         robot: robot type.
         fps: true rate in Hz; None: info.json is right.
         masks: view name -> name of the view that holds its mask (white inside).
+        depth: views that have depth, a video per episode.
         episode_names: original names of the episodes; empty: `episode_000000` and so on.
         cameras: view name -> its camera in every episode that meta/cameras.json does not name.
     """
 
     action_layout: Layout | None = None
     state_layout: Layout | None = None
+    joint_layout: Layout | None = None
     robot: str | None = None
     fps: float | None = None
     masks: dict[str, str] = field(default_factory=dict)
+    depth: tuple[str, ...] = ()
     episode_names: tuple[str, ...] = ()
     cameras: dict[str, Camera] = field(default_factory=dict)
 
@@ -84,7 +91,7 @@ def read_declaration(root: str | Path) -> Declaration:
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected an object, found {type(value).__name__}")
     try:
-        layouts = {key: _layout_json(value[key]) for key in ("action_layout", "state_layout") if value.get(key)}
+        layouts = {key: _layout_json(value[key]) for key in LAYOUT_KEYS if value.get(key)}
         cameras = cameras_from_json(value.pop("cameras", {}), "cameras")
         declaration = from_json(Declaration, {**value, **layouts}, "declaration")
         if declaration.fps is not None and not 0 < declaration.fps <= MAX_FPS:
@@ -130,7 +137,7 @@ def _layout_json(value: Any) -> Any:
 def write_declaration(root: str | Path, declaration: Declaration) -> None:
     """Write meta/simforcing.json of a set."""
     value = to_json(replace(declaration, cameras={})) | {"cameras": cameras_to_json(declaration.cameras)}
-    for key in ("masks", "episode_names", "cameras"):
+    for key in ("masks", "episode_names", "cameras", "depth", "joint_layout"):
         if not value[key]:
             del value[key]
     write_json(Path(root) / DECLARATION_PATH, value)

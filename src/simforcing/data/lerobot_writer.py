@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from jaxtyping import Float, Shaped, UInt8
 
 from simforcing.data import lerobot_format as on_disk
-from simforcing.data.lerobot_files import Storage, TableFiles, VideoFiles
-from simforcing.data.lerobot_format import IMAGE_PREFIX, Declaration, Version
+from simforcing.data.lerobot_episode import DeclaredSet, EncodedVideo, NewEpisode, checked_columns, extra_feature
+from simforcing.data.lerobot_files import DepthFiles, Storage, TableFiles, VideoFiles
+from simforcing.data.lerobot_format import IMAGE_PREFIX, JOINT_KEY, Declaration, Version
 from simforcing.data.lerobot_stats import Stats, aggregate, image_stats, plain, vector_stats, without_quantiles
 from simforcing.data.partial_folder import PartialFolder
 from simforcing.data.video import Codec
@@ -38,7 +38,9 @@ class LeRobotWriter:
         robot: robot type, for the reader.
         version: v3.0 (episodes share files) or v2.1 (a file per episode).
         codec: h264 | av1.
+        joint_layout: what the numbers of `observation.joint_position` mean, where joints are recorded beside the state.
         masks: view name -> the view that holds its masks.
+        depth: views that have depth, which LeRobot itself does not see: depth/<view>/episode_000000.mkv.
         cameras: view name -> its camera in all episodes that are not added with one of their own.
         meta: further JSON files of the folder meta/, by name.
         overwrite: replace an existing `root`, at closing time.
@@ -52,10 +54,12 @@ class LeRobotWriter:
     views: dict[str, tuple[int, int]]
     action_layout: Layout
     state_layout: Layout | None = None
+    joint_layout: Layout | None = None
     robot: str | None = None
     version: Version = "v3.0"
     codec: Codec = "h264"
     masks: dict[str, str] = field(default_factory=dict)
+    depth: tuple[str, ...] = ()
     cameras: dict[str, Camera] = field(default_factory=dict)
     meta: dict[str, Any] = field(default_factory=dict)
     overwrite: bool = False
@@ -74,6 +78,8 @@ class LeRobotWriter:
         self._check_cameras(self.cameras)
         for mask in {*self.masks, *self.masks.values()} - set(self.views):
             raise ValueError(f"{self.root}: mask of or in view {mask!r}; views: {', '.join(self.views)}")
+        for view in set(self.depth) - set(self.views):
+            raise ValueError(f"{self.root}: depth of view {view!r}; views: {', '.join(self.views)}")
         for view in self.views:
             if not VIEW_NAME.fullmatch(view):
                 raise ValueError(f"{self.root}: view name {view!r}; expected letters, digits and . _ - only")
@@ -98,36 +104,28 @@ class LeRobotWriter:
         )
         self._tables = TableFiles(self._partial, storage)
         self._videos = {view: VideoFiles(self._partial, storage, view, size) for view, size in self.views.items()}
+        self._depth = {view: DepthFiles(self._partial, self.fps, view, self.views[view]) for view in self.depth}
+        self._declared = DeclaredSet(
+            views=self.views,
+            depth=self.depth,
+            action_layout=self.action_layout,
+            state_layout=self.state_layout,
+            joint_layout=self.joint_layout,
+        )
 
-    def add(
-        self,
-        *,
-        frames: dict[str, UInt8[np.ndarray, "f _ _ 3"]],
-        action: Float[np.ndarray, "k a"],
-        state: Float[np.ndarray, "m s"] | None = None,
-        task: str = "",
-        extra: dict[str, Any] | None = None,
-        name: str | None = None,
-        cameras: dict[str, Camera] | None = None,
-    ) -> None:
-        """Append one episode.
+    def add(self, **fields: Any) -> None:
+        """Append one episode, given by the fields of `NewEpisode`.
 
-        Args:
-            frames: every view's frames.
-            action, state: one row per frame; action i is commanded at frame i, state i measured at it.
-            task: the instruction.
-            extra: further columns, one value or row per frame, or one value for the whole episode.
-            name: the episode's original name.
-            cameras: view name -> its camera in this episode, where it is not the set's.
         Raises:
             ValueError: a field of the wrong shape, dtype or length, NaN, or columns that differ between episodes.
             OSError: the disk is full; the data set is then given up and `root` untouched.
         """
-        self._check_cameras(cameras or {})
-        columns = self._columns(frames, action, state, extra or {})
-        num_frames = len(action)
+        episode = NewEpisode(**fields)
+        self._check_cameras(episode.cameras or {})
+        columns = self._columns(episode)
+        num_frames = len(episode.action)
         index = len(self._episodes)
-        task_index = self._tasks.setdefault(task, len(self._tasks))
+        task_index = self._tasks.setdefault(episode.task, len(self._tasks))
         row = np.arange(num_frames)
         columns |= {
             "timestamp": (row / self.fps).astype(np.float32),
@@ -136,19 +134,21 @@ class LeRobotWriter:
             "index": row + self._num_rows,
             "task_index": np.full(num_frames, task_index),
         }
-        where: dict[str, Any] = {"episode_index": index, "tasks": [task], "length": num_frames}
+        where: dict[str, Any] = {"episode_index": index, "tasks": [episode.task], "length": num_frames}
         with self._reporting_disk_errors():
             where |= self._tables.append(self._arrow_table(columns), index)
             where |= {"dataset_from_index": self._num_rows, "dataset_to_index": self._num_rows + num_frames}
             for view in self.views:
-                where |= self._videos[view].append(frames[view], index)
+                where |= self._videos[view].append(episode.frames[view], index)
+            for view, files in self._depth.items():
+                files.append(episode.depth[view], index)
         stats = {key: vector_stats(values) for key, values in columns.items() if values.dtype.kind != "U"}
-        stats |= {IMAGE_PREFIX + view: image_stats(frames[view]) for view in self.views}
+        stats |= {IMAGE_PREFIX + view: _image_stats(episode.frames[view]) for view in self.views}
         self._episodes.append(where)
         self._stats.append(stats)
-        self._names.append(name or f"episode_{index:06d}")
-        if cameras:
-            self._episode_cameras[self._names[-1]] = cameras
+        self._names.append(episode.name or f"episode_{index:06d}")
+        if episode.cameras:
+            self._episode_cameras[self._names[-1]] = episode.cameras
         self._num_rows += num_frames
 
     def close(self) -> None:
@@ -203,50 +203,22 @@ class LeRobotWriter:
                     f"{self.root}: camera of view {view} is of {camera.size}, frames of {self.views[view]}"
                 )
 
-    def _columns(
-        self, frames: dict[str, np.ndarray], action: np.ndarray, state: np.ndarray | None, extra: dict[str, Any]
-    ) -> dict[str, np.ndarray]:
-        """The episode's table columns, checked against the declared features."""
-        episode = f"{self.root}: episode {len(self._episodes)}"
-        num_frames = len(action)
-        if num_frames == 0:
-            raise ValueError(f"{episode}: no rows, expected at least one")
-        for view in self.views.keys() | frames.keys():
-            found = "nothing" if view not in frames else f"{frames[view].dtype} {frames[view].shape}"
-            if view not in self.views:
-                raise ValueError(f"{episode}: unknown view {view!r}; views: {', '.join(self.views)}")
-            expected = (num_frames, *self.views[view], 3)
-            if view not in frames or frames[view].shape != expected or frames[view].dtype != np.uint8:
-                raise ValueError(f"{episode}: view {view} is {found}, expected uint8 {expected}")
-        columns = {"action": _checked(f"{episode}: action", action, (num_frames, self.action_layout.dim))}
-        if (state is None) != (self.state_layout is None):
-            raise ValueError(f"{episode}: a state is given exactly where the set declares a state layout")
-        if state is not None and self.state_layout is not None:
-            state = _checked(f"{episode}: observation.state", state, (num_frames, self.state_layout.dim))
-            columns["observation.state"] = state
-        for key, value in extra.items():
-            columns[key] = _extra_column(f"{episode}: {key}", value, num_frames)
-        self._declare_extra(episode, {key: columns[key] for key in extra})
-        return columns
-
-    def _declare_extra(self, episode: str, extra: dict[str, np.ndarray]) -> None:
-        """The first episode declares the extra columns; all others must have the same."""
-        found = {}
-        for key, values in extra.items():
-            if "/" in key or (key in self._features and self._extra_names is None):
-                raise ValueError(f"{episode}: extra column {key!r} is no free name")
-            dtype = "string" if values.dtype.kind == "U" else str(values.dtype)
-            found[key] = {"dtype": dtype, "shape": list(values.shape[1:]) or [1], "names": None}
+    def _columns(self, episode: NewEpisode) -> dict[str, np.ndarray]:
+        """The episode's table columns; the first episode declares the extra ones, all others must have the same."""
+        where = f"{self.root}: episode {len(self._episodes)}"
+        columns = checked_columns(where, episode, self._declared)
+        found = {key: extra_feature(where, key, columns[key]) for key in episode.extra or {}}
         if self._extra_names is None:
+            if taken := [key for key in found if key in self._features]:
+                raise ValueError(f"{where}: extra column {taken[0]!r} is no free name")
             self._extra_names = list(found)
             index_features = {key: self._features.pop(key) for key in on_disk.INDEX_DTYPES}
             self._features |= found | index_features
         for key in self._extra_names + [key for key in found if key not in self._extra_names]:
             expected = self._features[key] if key in self._extra_names else None
             if expected != found.get(key):
-                raise ValueError(
-                    f"{episode}: extra column {key!r} is {found.get(key)}, the first episode has {expected}"
-                )
+                raise ValueError(f"{where}: extra column {key!r} is {found.get(key)}, the first episode has {expected}")
+        return columns
 
     def _arrow_table(self, columns: dict[str, np.ndarray]) -> pa.Table:
         features = {key: feature for key, feature in self._features.items() if feature["dtype"] != "video"}
@@ -289,9 +261,11 @@ class LeRobotWriter:
         declaration = Declaration(
             action_layout=self.action_layout,
             state_layout=self.state_layout,
+            joint_layout=self.joint_layout,
             robot=self.robot,
             fps=self.fps,
             masks=self.masks,
+            depth=self.depth,
             episode_names=() if numbered else tuple(self._names),
             cameras=self.cameras,
         )
@@ -343,32 +317,17 @@ def _features(writer: LeRobotWriter) -> dict[str, dict[str, Any]]:
     }
     if writer.state_layout is not None:
         features["observation.state"] = on_disk.vector_feature(on_disk.number_names(writer.state_layout))
+    if writer.joint_layout is not None:
+        features[JOINT_KEY] = on_disk.vector_feature(on_disk.number_names(writer.joint_layout))
     features["action"] = on_disk.vector_feature(on_disk.number_names(writer.action_layout))
     for key, dtype in on_disk.INDEX_DTYPES.items():
         features[key] = {"dtype": dtype, "shape": [1], "names": None}
     return features
 
 
-def _checked(field_name: str, values: np.ndarray, shape: tuple[int, int]) -> Float[np.ndarray, "f a"]:
-    """The values as float32 of that shape, all finite."""
-    if values.shape != shape or values.dtype.kind not in "fiu":
-        raise ValueError(f"{field_name} is {values.dtype} {values.shape}, expected float32 {shape}")
-    if not np.isfinite(values).all():
-        row = int(np.argwhere(~np.isfinite(values))[0][0])
-        raise ValueError(f"{field_name} has {values[row].tolist()} at row {row}, expected finite numbers")
-    return values.astype(np.float32)
-
-
-def _extra_column(field_name: str, value: Any, num_frames: int) -> Shaped[np.ndarray, "f ..."]:
-    """One value or row per frame, in a dtype that LeRobot knows; a single value is repeated."""
-    values = np.asarray(value)
-    if values.ndim == 0:
-        values = np.broadcast_to(values, (num_frames,))
-    dtype = {"i": np.int64, "u": np.int64, "f": np.float32, "b": np.bool_, "U": None}.get(values.dtype.kind, "unknown")
-    if dtype == "unknown" or len(values) != num_frames or values.ndim > 2 or (dtype is None and values.ndim > 1):
-        raise ValueError(
-            f"{field_name} is {values.dtype} {values.shape}, expected numbers, booleans or strings,"
-            f" {num_frames} rows or one value"
-        )
-    values = values if dtype is None else values.astype(dtype)
-    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+def _image_stats(frames: np.ndarray | EncodedVideo) -> Stats:
+    if not isinstance(frames, EncodedVideo):
+        return image_stats(frames)
+    if frames.stats is None:
+        raise ValueError(f"{frames.path}: a finished video comes with the statistics of its frames")
+    return frames.stats

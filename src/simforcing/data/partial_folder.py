@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 PARTIAL_MARK = ".simforcing-partial"
-SET_FOLDERS = ("data", "meta", "videos", "images")
+SET_FOLDERS = ("data", "meta", "videos", "images", "depth")
 
 
 class PartialFolder:

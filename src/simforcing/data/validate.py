@@ -29,6 +29,7 @@ class Candidate:
         num_frames: frames that each view must have by the data's own tables.
         action, action_time_s: as in Episode; times default to i / rate, the layout's declared rate or the video's.
         state, state_time_s: likewise.
+        joint: measured joints beside the state, one row per state (per frame, where there is none).
         header_fps: what the video files' headers say, one number per view that has a header.
     """
 
@@ -41,6 +42,7 @@ class Candidate:
     action_time_s: Float[np.ndarray, " k"] | None = None
     state: Float[np.ndarray, "m s"] | None = None
     state_time_s: Float[np.ndarray, " m"] | None = None
+    joint: Float[np.ndarray, "n j"] | None = None
     header_fps: tuple[float, ...] = ()
 
 
@@ -79,19 +81,27 @@ def table_fault(values: np.ndarray, layout: Layout | None, field: str) -> str | 
 
 
 def accept(
-    candidate: Candidate, action_layout: Layout | None = None, state_layout: Layout | None = None
+    candidate: Candidate,
+    action_layout: Layout | None = None,
+    state_layout: Layout | None = None,
+    joint_layout: Layout | None = None,
 ) -> Episode | Rejected:
     """The episode, with a surplus frame left out, or why it is rejected. Warnings are the Inspector's affair.
 
     Layouts that are None are not checked: then only NaN, lengths and shapes count.
     """
-    fault = _view_fault(candidate) or _table_faults(candidate, action_layout, state_layout)
+    fault = (
+        _view_fault(candidate)
+        or _table_faults(candidate, action_layout, state_layout)
+        or _joint_fault(candidate, joint_layout)
+    )
     if fault is not None:
         return Rejected(name=candidate.name, reason=fault)
     action_time_s = _times(candidate.action, candidate.action_time_s, _rate_hz(candidate, action_layout))
     state_time_s = None
-    if candidate.state is not None:
-        state_time_s = _times(candidate.state, candidate.state_time_s, _rate_hz(candidate, state_layout))
+    measured = candidate.joint if candidate.state is None else candidate.state
+    if measured is not None:
+        state_time_s = _times(measured, candidate.state_time_s, _rate_hz(candidate, state_layout))
     for field, times in (("action_time_s", action_time_s), ("state_time_s", state_time_s)):
         if times is not None and not (np.isfinite(times).all() and (np.diff(times) > 0).all()):
             return Rejected(name=candidate.name, reason=f"{field} must be finite and rise at every row")
@@ -105,6 +115,7 @@ def accept(
         action_time_s=action_time_s,
         state=None if candidate.state is None else candidate.state.astype(np.float32),
         state_time_s=state_time_s,
+        joint=None if candidate.joint is None else candidate.joint.astype(np.float32),
     )
 
 
@@ -141,7 +152,7 @@ class Inspector:
 
     Args:
         root: the data set, as named in messages.
-        action_layout, state_layout: what its numbers mean; None where not declared.
+        action_layout, state_layout, joint_layout: what its numbers mean; None where not declared.
         cameras: the views to read, in this order; None: all that an episode has.
     """
 
@@ -151,11 +162,14 @@ class Inspector:
         action_layout: Layout | None,
         state_layout: Layout | None,
         cameras: tuple[str, ...] | None = None,
+        *,
+        joint_layout: Layout | None = None,
     ) -> None:
         self.root = root
         self.cameras = cameras
         self.action_layout = action_layout
         self.state_layout = state_layout
+        self.joint_layout = joint_layout
         self.episodes: list[Episode] = []
         self.rejected: list[Rejected] = []
         self._names: set[str] = set()
@@ -180,7 +194,7 @@ class Inspector:
 
     def judge(self, candidate: Candidate) -> Episode | Rejected:
         """Apply `accept`, remember the verdict and what was trimmed or overridden."""
-        verdict = accept(candidate, self.action_layout, self.state_layout)
+        verdict = accept(candidate, self.action_layout, self.state_layout, self.joint_layout)
         if isinstance(verdict, Rejected):
             return self.reject(verdict.name, verdict.reason)
         if verdict.name in self._names:
@@ -247,6 +261,7 @@ class Inspector:
             state_layout=self.state_layout,
             robot=robot,
             fingerprint=fingerprint,
+            joint_layout=self.joint_layout if any(episode.joint is not None for episode in self.episodes) else None,
         )
 
 
@@ -276,6 +291,17 @@ def _view_fault(candidate: Candidate) -> str | None:
         surplus = view.frames.num_frames - candidate.num_frames
         if not 0 <= surplus <= SURPLUS_FRAMES:
             return f"view {view.name} has {view.frames.num_frames} frames, the table {candidate.num_frames}"
+        if view.depth is not None and (fault := _depth_fault(view, candidate.num_frames)) is not None:
+            return fault
+    return None
+
+
+def _depth_fault(view: View, num_frames: int) -> str | None:
+    assert view.depth is not None
+    if view.depth.num_frames < num_frames:
+        return f"depth of view {view.name} has {view.depth.num_frames} frames, the table {num_frames}"
+    if view.depth.size != view.frames.size:
+        return f"depth of view {view.name} is of {view.depth.size}, its frames of {view.frames.size} pixels"
     return None
 
 
@@ -290,6 +316,19 @@ def _table_faults(candidate: Candidate, action_layout: Layout | None, state_layo
             fault = _length_fault(candidate, field, len(values), _rate_hz(candidate, layout))
         if fault is not None:
             return fault
+    return None
+
+
+def _joint_fault(candidate: Candidate, layout: Layout | None) -> str | None:
+    """Joints are checked like states; beside states they have as many rows, and share their times."""
+    if candidate.joint is None:
+        return None
+    if (fault := table_fault(candidate.joint, layout, "joint")) is not None:
+        return fault
+    if candidate.state is not None and len(candidate.joint) != len(candidate.state):
+        return f"joint has {len(candidate.joint)} rows, state {len(candidate.state)}; they are measured together"
+    if candidate.state is None and candidate.state_time_s is None:
+        return _length_fault(candidate, "joint", len(candidate.joint), _rate_hz(candidate, layout))
     return None
 
 

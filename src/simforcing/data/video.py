@@ -18,7 +18,7 @@ import numpy as np
 from av.video.frame import PictureType
 from av.video.reformatter import VideoReformatter
 from av.video.stream import VideoStream
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Shaped, UInt8
 from PIL import Image
 
 from simforcing.data.frame_index import DAMAGED, FrameIndex, VideoHeader, frame_index, one_line, opened_video
@@ -85,7 +85,7 @@ class VideoFrames:
 
     def read(self, start: int, stop: int) -> UInt8[np.ndarray, "f h w 3"]:
         """Frames start..stop-1. ValueError names the file and the frame that is missing or damaged."""
-        _check_range(self.path, start, stop, self.num_frames)
+        check_range(self.path, start, stop, self.num_frames)
         if start == stop:
             return np.zeros((0, *self.size, 3), np.uint8)
         index = frame_index(self.path)
@@ -93,7 +93,7 @@ class VideoFrames:
         last = self.start_frame + stop
         if last > len(index.pts):
             raise ValueError(f"{self.path}: frame {last - 1} is missing: the file holds {len(index.pts)} frames")
-        return _decode(self.path, index, first, last)
+        return decode_frames(self.path, index, first, last)
 
 
 class JpegFrames:
@@ -117,7 +117,7 @@ class JpegFrames:
 
     def read(self, start: int, stop: int) -> UInt8[np.ndarray, "f h w 3"]:
         """Frames start..stop-1. ValueError names the frame that is damaged or of another size."""
-        _check_range(self._name, start, stop, self.num_frames)
+        check_range(self._name, start, stop, self.num_frames)
         height, width = self.size
         frames = np.empty((stop - start, height, width, 3), np.uint8)
         for i in range(start, stop):
@@ -158,7 +158,7 @@ class ArrayFrames:
 
     def read(self, start: int, stop: int) -> UInt8[np.ndarray, "f h w 3"]:
         """Frames start..stop-1."""
-        _check_range(self._name, start, stop, self.num_frames)
+        check_range(self._name, start, stop, self.num_frames)
         return self._frames[start:stop]
 
 
@@ -180,7 +180,7 @@ class ArrayDepth:
 
     def read(self, start: int, stop: int) -> Float[np.ndarray, "f h w"]:
         """Frames start..stop-1 in metres."""
-        _check_range(self._name, start, stop, self.num_frames)
+        check_range(self._name, start, stop, self.num_frames)
         return self._depth[start:stop]
 
 
@@ -308,48 +308,58 @@ def write_video(
         writer.write(frames)
 
 
-def _check_range(name: str, start: int, stop: int, num_frames: int) -> None:
+def check_range(name: str, start: int, stop: int, num_frames: int) -> None:
+    """ValueError, naming the source, for frames that it does not have."""
     if not 0 <= start <= stop <= num_frames:
         raise ValueError(f"{name}: frames {start}..{stop - 1} asked for, expected a range within 0..{num_frames - 1}")
 
 
-def _decode(path: str, index: FrameIndex, first: int, last: int) -> UInt8[np.ndarray, "f h w 3"]:
-    """Frames first..last-1 of the file, from the nearest keyframe before; from the beginning if the seek overshot."""
+def decode_frames(
+    path: str, index: FrameIndex, first: int, last: int, pixel_format: str = "rgb24"
+) -> Shaped[np.ndarray, "f h w ..."]:
+    """Frames first..last-1 of the file in a format that NumPy holds (rgb24, gray16le).
+
+    Decoded from the nearest keyframe before, or from the beginning if the seek overshot. ValueError names the frame.
+    """
     before = index.key_pts[index.key_pts <= index.pts[first]]
-    frames, missing = _decode_from(path, index, int(before[-1]) if len(before) else None, (first, last))
+    decoder = _Decoder(path, index, first, last, pixel_format)
+    missing = decoder.decode_from(int(before[-1]) if len(before) else None)
     if missing and len(before):
-        frames, missing = _decode_from(path, index, None, (first, last))
+        missing = decoder.decode_from(None)
     if missing:
         raise ValueError(f"{path}: frame {missing[0]} cannot be decoded; expected {len(index.pts)} readable frames")
-    return frames
+    return decoder.frames
 
 
-def _decode_from(
-    path: str, index: FrameIndex, key_pts: int | None, window: tuple[int, int]
-) -> tuple[UInt8[np.ndarray, "f h w 3"], list[int]]:
-    """Decode from a keyframe (None: the beginning) on; also returns which frames of the window did not come."""
-    first, last = window
-    row_of = {int(pts): row for row, pts in enumerate(index.pts[first:last])}
-    frames = np.empty((last - first, index.header.height, index.header.width, 3), np.uint8)
-    with opened_video(path, f"decoding frames {first}..{last - 1}") as container:
-        stream = container.streams.video[0]
-        stream.codec_context.thread_count = 1  # starting threads costs more than small frames gain
-        if key_pts is not None:
-            container.seek(key_pts, stream=stream, backward=True)
-        to_rgb = VideoReformatter()  # one for all frames: it keeps its conversion tables
-        for frame in container.decode(stream):
-            row = None if frame.pts is None else row_of.pop(frame.pts, None)
-            if row is not None:
-                frames[row] = _pixels(path, first + row, frame, to_rgb, frames.shape[1:3])
-            if not row_of:
-                break
-    return frames, sorted(first + row for row in row_of.values())
+class _Decoder:
+    """One window of one file."""
 
+    def __init__(self, path: str, index: FrameIndex, first: int, last: int, pixel_format: str) -> None:
+        self.path, self.index, self.first, self.last, self.pixel_format = path, index, first, last, pixel_format
+        shape = (last - first, index.header.height, index.header.width)
+        is_grey = pixel_format.startswith("gray")
+        self.frames = np.empty(shape if is_grey else (*shape, 3), np.uint16 if is_grey else np.uint8)
 
-def _pixels(
-    path: str, number: int, frame: av.VideoFrame, to_rgb: VideoReformatter, size: tuple[int, int]
-) -> UInt8[np.ndarray, "h w 3"]:
-    """One decoded frame as RGB; ValueError where the decoder concealed damage or the size changed."""
-    if frame.is_corrupt or (frame.height, frame.width) != size:
-        raise ValueError(f"{path}: frame {number} is damaged, expected {size[0]}x{size[1]} pixels")
-    return to_rgb.reformat(frame, format="rgb24", threads=1).to_ndarray()
+    def decode_from(self, key_pts: int | None) -> list[int]:
+        """Decode from a keyframe (None: the beginning) on; returns which frames of the window did not come."""
+        row_of = {int(pts): row for row, pts in enumerate(self.index.pts[self.first : self.last])}
+        with opened_video(self.path, f"decoding frames {self.first}..{self.last - 1}") as container:
+            stream = container.streams.video[0]
+            stream.codec_context.thread_count = 1  # starting threads costs more than small frames gain
+            if key_pts is not None:
+                container.seek(key_pts, stream=stream, backward=True)
+            converter = VideoReformatter()  # one for all frames: it keeps its conversion tables
+            for frame in container.decode(stream):
+                row = None if frame.pts is None else row_of.pop(frame.pts, None)
+                if row is not None:
+                    self.frames[row] = self._pixels(row, frame, converter)
+                if not row_of:
+                    break
+        return sorted(self.first + row for row in row_of.values())
+
+    def _pixels(self, row: int, frame: av.VideoFrame, converter: VideoReformatter) -> np.ndarray:
+        """One decoded frame; ValueError where the decoder concealed damage or the size changed."""
+        height, width = self.frames.shape[1:3]
+        if frame.is_corrupt or (frame.height, frame.width) != (height, width):
+            raise ValueError(f"{self.path}: frame {self.first + row} is damaged, expected {height}x{width} pixels")
+        return converter.reformat(frame, format=self.pixel_format, threads=1).to_ndarray()
