@@ -3,7 +3,8 @@
 A JSON file beside the data; `simulate` reads it. Nothing here fits anything: see `sim.calibrate`.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,23 +92,37 @@ def write_calibration(path: Path, calibration: Calibration) -> None:
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Read it back. Raises ValueError naming the file, the field and what was expected."""
+    """Read it back; options come as JSON has them (a tuple as a list).
+
+    Raises ValueError naming the file, the field and what was expected, also where the fields contradict each other.
+    """
     value = read_json(path)
     if not isinstance(value, dict) or not isinstance(value.get("groups"), list):
         raise ValueError(f"{path}: no calibration, expected an object with a list of groups")
-    groups = []
-    for i, group in enumerate(value["groups"]):
-        where = f"{path}: groups[{i}]"
-        if not isinstance(group, dict) or not isinstance(group.get("episodes"), list):
-            raise ValueError(f"{where}: expected an object with a list of episodes")
-        camera = None if group.get("camera") is None else camera_from_json(group["camera"], f"{where}.camera")
-        fits = tuple(from_json(EpisodeFit, fit, f"{where}.episodes[{k}]") for k, fit in enumerate(group["episodes"]))
-        rest = {key: item for key, item in group.items() if key not in ("camera", "episodes")}
-        try:
-            groups.append(GroupFit(camera=camera, episodes=fits, **rest))
-        except TypeError as error:
-            raise ValueError(f"{where}: {error}") from error
-    try:
-        return Calibration(**{**value, "groups": tuple(groups)})
-    except TypeError as error:
-        raise ValueError(f"{path}: {error}") from error
+    where = f"{path}: calibration"
+    groups = tuple(_group(group, f"{where}.groups[{i}]") for i, group in enumerate(value["groups"]))
+    calibration = replace(from_json(Calibration, {**value, "groups": []}, where), groups=groups)
+    names = [fit.name for group in groups for fit in group.episodes]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"{where}: episode {repeated!r} is in it more than once")
+    return calibration
+
+
+def _group(value: Any, where: str) -> GroupFit:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where}: expected a GroupFit object, found {value!r:.80}")
+    camera = None if value.get("camera") is None else camera_from_json(value["camera"], f"{where}.camera")
+    group = replace(from_json(GroupFit, {**value, "camera": None}, where), camera=camera)
+    complete = camera is not None and camera.intrinsics is not None and camera.pose is not None
+    for fit in group.episodes:
+        _check_finite(fit, f"{where}: episode {fit.name}")
+        if fit.accepted and not complete:
+            raise ValueError(f"{where}: episode {fit.name} is accepted, but the group has no complete camera")
+    _check_finite(group, where)
+    return group
+
+
+def _check_finite(fit: GroupFit | EpisodeFit, where: str) -> None:
+    for name, number in vars(fit).items():
+        if isinstance(number, float) and not math.isfinite(number):
+            raise ValueError(f"{where}: {name} is {number}, expected a finite number")

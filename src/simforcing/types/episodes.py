@@ -72,8 +72,8 @@ class Episode:
         views: cameras in the data set's order; a camera missing from this episode is left out.
         action, action_time_s: commands as stored, in the data set's action layout.
         state, state_time_s: measured proprioception, in the data set's state layout.
-        joint: measured joints, one row per state, in the data set's joint layout, where they are recorded beside a state
-            that does not hold them.
+        joint: measured joints, one row per state, in the data set's joint layout, where they are recorded beside a
+            state that does not hold them.
         action_valid, state_valid: which stored numbers exist (parts of an action space that this robot has, sensors
             that answered); None: all. What does not exist is stored as 0.
     """
