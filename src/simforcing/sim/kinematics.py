@@ -1,20 +1,28 @@
-"""Forward and inverse kinematics of an arm by damped least squares; a pose is xyz (m) and extrinsic xyz Euler (rad).
+"""Forward and inverse kinematics of one arm of a robot; a pose is xyz (m) and extrinsic xyz Euler (rad) of its tool.
 
-With e = (p - p_hat, log(R R_hat^T)): dq = J^T (J J^T + damping^2 I)^-1 e, clipped to the joint limits.
+The inverse repeats mink's quadratic program, solved by daqp: the tool's error and, lightly, the change of posture are
+least under the joint limits. Poses are in the robot's base frame, as data sets record them.
 """
 
 # MuJoCo ships no stubs:
 # pyright: reportAttributeAccessIssue=false, reportInvalidTypeForm=false
 
+import mink
 import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from simforcing.sim.model import RobotModel
+from simforcing.sim.model import RobotModel, tool_in_frame
 from simforcing.sim.robot import Robot
+from simforcing.types.layouts import Side
 
 POSITION_TOLERANCE_M = 1e-4
 ROTATION_TOLERANCE_RAD = 1e-3
+# Where a pose cannot be reached, 1 cm counts like 0.1 rad; the posture only breaks ties (a seventh joint).
+POSITION_COST, ROTATION_COST, POSTURE_COST = 1.0, 0.1, 1e-4
+LEVENBERG_DAMPING = 1e-3
+MAX_STEP_RAD = 0.5
+NUM_RESTARTS = 20
 
 
 def quaternion_from_euler(euler_rad: Float[np.ndarray, "3"]) -> Float[np.ndarray, "4"]:
@@ -38,40 +46,85 @@ def site_pose(data: mujoco.MjData, site: int) -> Float[np.ndarray, "6"]:
 
 
 class Kinematics:
-    """Kinematics of one arm, on a model of the arm alone: scenes and their state are never touched."""
+    """Kinematics of one arm, in a state of its own: scenes, and the state of a loaded robot, are never touched.
 
-    def __init__(self, robot: Robot, *, num_iterations: int = 60, damping: float = 0.02) -> None:
-        self.robot = robot
+    Args:
+        robot: a description, or its loaded model.
+        side: which arm; None: the only one, or the first.
+        position_tolerance_m, rotation_tolerance_rad: where the inverse stops.
+        num_iterations: or where it stops at the latest.
+    """
+
+    def __init__(
+        self,
+        robot: Robot | RobotModel,
+        side: Side | None = None,
+        *,
+        position_tolerance_m: float = POSITION_TOLERANCE_M,
+        rotation_tolerance_rad: float = ROTATION_TOLERANCE_RAD,
+        num_iterations: int = 60,
+    ) -> None:
+        loaded = robot if isinstance(robot, RobotModel) else RobotModel(robot)
+        self.robot = loaded.robot
+        self.arm = self.robot.arms[0] if side is None else self.robot.arm(side)
+        self._tolerance = np.repeat([position_tolerance_m, rotation_tolerance_rad], 3)
         self._num_iterations = num_iterations
-        self._damping = damping
-        loaded = RobotModel(robot)
-        self._model, self._data = loaded.model, loaded.data
-        self._site = self._model.site(robot.arms[0].site).id
-        self._columns = loaded.joint_columns
-        self._low, self._high = loaded.low_rad, loaded.high_rad
+        columns = loaded.arm_columns(self.arm.side)
+        self._columns = loaded.joint_columns[columns]
+        self.low_rad, self.high_rad = loaded.low_rad[columns], loaded.high_rad[columns]
+        self._rest = loaded.configuration(loaded.home_rad[None], np.ones((1, len(self.robot.arms))))[0]
+        self._configuration = mink.Configuration(loaded.model, q=self._rest)
+        self._frame = (self.arm.site, loaded.frame(self.arm.side)[0])
+        self._task = mink.FrameTask(
+            *self._frame, position_cost=POSITION_COST, orientation_cost=ROTATION_COST, lm_damping=LEVENBERG_DAMPING
+        )
+        self._posture = mink.PostureTask(loaded.model, cost=POSTURE_COST)
+        self._limits = [mink.ConfigurationLimit(loaded.model)]
+        self._base = mink.SE3.from_matrix(loaded.base_pose())
+        self._tool = mink.SE3.from_matrix(tool_in_frame(self.arm))
 
     def forward(self, joint_rad: Float[np.ndarray, " j"]) -> Float[np.ndarray, "6"]:
-        """Joint angles -> end-effector pose in the base frame."""
+        """Joint angles -> tool pose in the base frame."""
         self._place(joint_rad)
-        return site_pose(self._data, self._site)
+        frame = self._configuration.get_transform_frame_to_world(*self._frame)
+        pose = (self._base.inverse() @ frame @ self._tool).as_matrix()
+        return np.concatenate([pose[:3, 3], euler_from_matrix(pose[:3, :3])])
 
     def inverse(self, pose: Float[np.ndarray, "6"], start_rad: Float[np.ndarray, " j"]) -> Float[np.ndarray, " j"]:
         """Joint angles within the limits that reach `pose` as well as possible, near `start_rad`.
 
-        An unreachable pose gives the nearest one found: compare `forward` of the answer where it matters.
+        An unreachable pose gives the nearest one found: compare `forward` of the answer where it matters. A start that
+        is within tolerance already is returned as it is.
         """
-        quaternion = quaternion_from_euler(pose[3:])
-        joint_rad = np.clip(start_rad, self._low, self._high)
-        damping = self._damping**2 * np.eye(6)
+        self._place(np.clip(start_rad, self.low_rad, self.high_rad))
+        self._aim(pose)
+        self._posture.set_target(self._configuration.q)
         for _ in range(self._num_iterations):
-            self._place(joint_rad)
-            error = self._error(pose[:3], quaternion)
-            if np.abs(error[:3]).max() < POSITION_TOLERANCE_M and np.abs(error[3:]).max() < ROTATION_TOLERANCE_RAD:
+            if self._is_there():
                 break
-            jacobian = self._jacobian()
-            change = jacobian.T @ np.linalg.solve(jacobian @ jacobian.T + damping, error)
-            joint_rad = np.clip(joint_rad + np.clip(change, -0.4, 0.4), self._low, self._high)
-        return joint_rad
+            velocity = mink.solve_ik(
+                self._configuration, [self._task, self._posture], 1.0, solver="daqp", limits=self._limits
+            )
+            # Limits are a box: a shortened step stays inside.
+            shorter = MAX_STEP_RAD / max(MAX_STEP_RAD, float(np.abs(velocity).max()))
+            self._configuration.integrate_inplace(velocity * shorter, 1.0)
+        return self._configuration.q[self._columns]
+
+    def reach(self, pose: Float[np.ndarray, "6"]) -> Float[np.ndarray, " j"]:
+        """The inverse without a start: from home, then from random postures (always the same) until one arrives."""
+        rng = np.random.default_rng(0)
+        low, high = np.maximum(self.low_rad, -np.pi), np.minimum(self.high_rad, np.pi)
+        start, best, least = np.array(self.arm.home_rad), None, np.inf
+        for _ in range(NUM_RESTARTS):
+            found = self.inverse(pose, start)
+            if self._is_there():
+                return found
+            error = float(np.linalg.norm(self._task.compute_error(self._configuration) * self._task.cost))
+            if best is None or error < least:
+                best, least = found, error
+            start = rng.uniform(low, high)
+        assert best is not None
+        return best
 
     def follow(self, poses: Float[np.ndarray, "k 6"], start_rad: Float[np.ndarray, " j"]) -> Float[np.ndarray, "k j"]:
         """Joint angles along a sequence of poses, each solved from the one before."""
@@ -82,19 +135,14 @@ class Kinematics:
         return np.array(path).reshape(len(poses), len(self._columns))
 
     def _place(self, joint_rad: np.ndarray) -> None:
-        self._data.qpos[self._columns] = joint_rad
-        mujoco.mj_kinematics(self._model, self._data)
+        qpos = self._rest.copy()
+        qpos[self._columns] = joint_rad
+        self._configuration.update(qpos)
 
-    def _error(self, position: np.ndarray, quaternion: np.ndarray) -> np.ndarray:
-        current, difference, rotation = np.empty(4), np.empty(4), np.empty(3)
-        mujoco.mju_mat2Quat(current, self._data.site_xmat[self._site])
-        mujoco.mju_negQuat(current, current)
-        mujoco.mju_mulQuat(difference, quaternion, current)
-        mujoco.mju_quat2Vel(rotation, difference, 1.0)
-        return np.concatenate([position - self._data.site_xpos[self._site], rotation])
+    def _aim(self, pose: np.ndarray) -> None:
+        rotation = mink.SO3(quaternion_from_euler(pose[3:]))
+        tool = mink.SE3.from_rotation_and_translation(rotation, pose[:3])
+        self._task.set_target(self._base @ tool @ self._tool.inverse())
 
-    def _jacobian(self) -> np.ndarray:
-        jacobian = np.empty((6, self._model.nv))
-        mujoco.mj_comPos(self._model, self._data)
-        mujoco.mj_jacSite(self._model, self._data, jacobian[:3], jacobian[3:], self._site)
-        return jacobian[:, self._columns]
+    def _is_there(self) -> bool:
+        return bool((np.abs(self._task.compute_error(self._configuration)) < self._tolerance).all())

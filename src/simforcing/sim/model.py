@@ -31,7 +31,7 @@ class _ArmIndex:
 
 
 class RobotModel:
-    """A loaded robot and one state of it (`data`), which its methods change.
+    """A loaded robot and one state of it (`data`): home with open grippers, until `place` changes it.
 
     Raises ValueError where the model cannot be read, or lacks a joint, site or body that the description names.
     """
@@ -47,6 +47,7 @@ class RobotModel:
         self.low_rad = np.where(limited, ranges[:, 0], -np.inf)
         self.high_rad = np.where(limited, ranges[:, 1], np.inf)
         self._base = 0 if robot.base is None else self._named("body", robot.base)
+        self.place(self.configuration(self.home_rad[None], np.ones((1, len(robot.arms))))[0])
 
     @property
     def num_joints(self) -> int:

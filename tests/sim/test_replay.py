@@ -1,0 +1,190 @@
+"""Replay: joints are exact, states are reached, actions lead from a start, and what does not fit is refused by name."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simforcing.data.open import open_dataset
+from simforcing.sim.kinematics import Kinematics
+from simforcing.sim.model import RobotModel
+from simforcing.sim.replay import Layouts, TrackingLimits, replay
+from simforcing.sim.tabletop_arm import TABLETOP_ARM
+from simforcing.types import LAYOUTS, Episode, EpisodeSet
+
+POSES = Layouts(action=LAYOUTS["tabletop"], state=LAYOUTS["tabletop"])
+FPS = 5.0
+NUM_FRAMES = 12
+
+
+@pytest.fixture(scope="module")
+def robot() -> RobotModel:
+    return RobotModel(TABLETOP_ARM)
+
+
+@pytest.fixture(scope="module")
+def motion(robot: RobotModel) -> np.ndarray:
+    """Joints along a smooth motion about home."""
+    phase = np.linspace(0, 1, NUM_FRAMES)[:, None]
+    return robot.home_rad + 0.3 * np.sin(phase * np.arange(1, 7)) * np.array([1, 1, -1, 1, -1, 1])
+
+
+@pytest.fixture(scope="module")
+def states(motion: np.ndarray) -> np.ndarray:
+    kinematics = Kinematics(TABLETOP_ARM)
+    openness = np.linspace(1, 0, NUM_FRAMES)
+    return np.array([[*kinematics.forward(row), o] for row, o in zip(motion, openness, strict=True)])
+
+
+def episode_of(*, action: np.ndarray | None = None, state: np.ndarray | None = None, rate_hz: float = FPS) -> Episode:
+    rows = np.zeros((0, 7)) if action is None else action
+    return Episode(
+        name="e7",
+        task="",
+        fps=FPS,
+        num_frames=NUM_FRAMES,
+        views=(),
+        action=rows,
+        action_time_s=np.arange(len(rows)) / rate_hz,
+        state=state,
+        state_time_s=None if state is None else np.arange(len(state)) / rate_hz,
+    )
+
+
+def test_states_are_reached(robot: RobotModel, states: np.ndarray, motion: np.ndarray):
+    found = replay(robot, episode_of(state=states), POSES)
+    assert found.source == "states"
+    assert found.position_error_m.max() < 1e-5
+    assert found.rotation_error_rad.max() < 1e-4
+    np.testing.assert_allclose(found.joint_rad, motion, atol=1e-3)  # six joints: near home the way is unique
+    np.testing.assert_allclose(found.openness[:, 0], states[:, 6])
+
+
+def test_action_i_leads_to_frame_i_plus_1(robot: RobotModel, states: np.ndarray):
+    actions = states[1:]
+    found = replay(robot, episode_of(action=actions), POSES)
+    assert found.source == "actions"
+    reached = np.array([Kinematics(TABLETOP_ARM).forward(row) for row in found.joint_rad])
+    np.testing.assert_allclose(reached[1:, :3], actions[:, :3], atol=1e-5)
+    np.testing.assert_allclose(reached[0, :3], actions[0, :3], atol=1e-5)  # the start is not known
+
+
+def test_absolute_actions_start_where_they_are_told(robot: RobotModel, states: np.ndarray, motion: np.ndarray):
+    found = replay(robot, episode_of(action=states[1:]), POSES, start_rad=motion[0])
+    np.testing.assert_allclose(found.joint_rad, motion, atol=1e-3)
+
+
+@pytest.mark.parametrize("is_start_given", [True, False])
+def test_increments_are_added_up_from_the_start_or_from_home(
+    robot: RobotModel, states: np.ndarray, motion: np.ndarray, *, is_start_given: bool
+):
+    known = replace(TABLETOP_ARM, layouts=("tabletop", "bridge"))
+    model = RobotModel(known)
+    steps = np.diff(states, axis=0)
+    steps[:, 3:6] = 0.0  # a fixed orientation, so that increments of angles are no matter of convention
+    steps[:, 6] = states[1:, 6]
+    start = motion[0] if is_start_given else None
+    found = replay(model, episode_of(action=steps), Layouts(action=LAYOUTS["bridge"]), start_rad=start)
+    kinematics = Kinematics(TABLETOP_ARM)
+    first = kinematics.forward(model.home_rad if start is None else start)
+    reached = np.array([kinematics.forward(row) for row in found.joint_rad])
+    np.testing.assert_allclose(reached[:, :3] - reached[0, :3], states[:, :3] - states[0, :3], atol=1e-5)
+    np.testing.assert_allclose(reached[0], first, atol=1e-4)
+
+
+def test_rows_of_another_rate_are_interpolated(robot: RobotModel, states: np.ndarray):
+    """A state table of half the rate: its rows are met exactly, frames between lie between."""
+    found = replay(robot, episode_of(state=states[::2], rate_hz=FPS / 2), POSES)
+    reached = np.array([Kinematics(TABLETOP_ARM).forward(row) for row in found.joint_rad])
+    np.testing.assert_allclose(reached[::2, :3], states[::2, :3], atol=1e-5)
+    np.testing.assert_allclose(reached[1:-1:2, :3], (states[:-2:2, :3] + states[2::2, :3]) / 2, atol=1e-5)
+
+
+def test_joints_are_taken_as_recorded_and_checked_against_the_states(panda: RobotModel, shared_data: Path):
+    data = open_dataset(shared_data / "droid")
+    episode = data.episodes[0]
+    found = replay(panda, episode, Layouts.of(data))
+    assert found.source == "joints"
+    assert episode.joint is not None
+    np.testing.assert_array_equal(found.joint_rad, episode.joint[: episode.num_frames, :7].astype(np.float64))
+    assert 0 < found.position_error_m.max() < 1e-6
+    assert found.rotation_error_rad.max() < 1e-4
+    wrong = replace(episode, joint=episode.joint + np.array([0.1] + 7 * [0.0]))
+    with pytest.raises(ValueError, match=f"episode {episode.name}: frame 0: .* m off, limit 0.01 m"):
+        replay(panda, wrong, Layouts.of(data))
+
+
+@pytest.mark.parametrize("folder", ["droid", "droid_raw"])
+def test_panda_states_alone_are_reached(folder: str, panda: RobotModel, shared_data: Path):
+    data = open_dataset(shared_data / folder)
+    for episode in data.episodes:
+        found = replay(panda, episode, replace(Layouts.of(data), joint=None))
+        assert found.source == "states"
+        assert found.position_error_m.max() < 1e-5
+        assert found.rotation_error_rad.max() < 1e-4
+
+
+def test_widowx_reaches_every_state_of_bridge(widowx: RobotModel, bridge: EpisodeSet):
+    for episode in bridge.episodes:
+        found = replay(widowx, episode, Layouts.of(bridge))
+        assert found.source == "states"
+        assert found.position_error_m.max() < 1e-5
+        assert found.rotation_error_rad.max() < 1e-4
+
+
+def test_widowx_refuses_states_of_another_robot(widowx: RobotModel, shared_data: Path):
+    data = open_dataset(shared_data / "droid")
+    with pytest.raises(ValueError, match=r"layout droid.*it knows: bridge"):
+        replay(widowx, data.episodes[0], replace(Layouts.of(data), joint=None))
+    with pytest.raises(ValueError, match="7 joints per arm, the robot's single arm 6: waist"):
+        replay(widowx, data.episodes[0], Layouts.of(data))
+
+
+@pytest.fixture(scope="module")
+def bridge(shared_data: Path) -> EpisodeSet:
+    return open_dataset(shared_data / "bridge_rlds" / "1.0.0")
+
+
+def test_unreachable_states_are_refused_naming_frame_error_and_limit(robot: RobotModel, states: np.ndarray):
+    far = states.copy()
+    far[5:, 0] += 1.0
+    with pytest.raises(
+        ValueError, match=r"episode e7: frame 5: .*from states is 0\.\d+ m off, limit 0\.01 m \(7 of 12"
+    ):
+        replay(robot, episode_of(state=far), POSES)
+
+
+def test_looser_limits_accept_what_they_cover(robot: RobotModel, states: np.ndarray):
+    far = states.copy()
+    far[5:, 0] += 1.0
+    found = replay(robot, episode_of(state=far), POSES, TrackingLimits(position_m=2.0, rotation_rad=4.0))
+    assert found.position_error_m.max() > 0.5
+    assert "from states: tool off by at most" in found.summary
+
+
+def test_joints_outside_their_limits_are_refused_by_name(panda: RobotModel, shared_data: Path):
+    data = open_dataset(shared_data / "droid")
+    episode = data.episodes[0]
+    assert episode.joint is not None
+    bent = episode.joint.copy()
+    bent[3, 3] = 0.5
+    with pytest.raises(ValueError, match=f"episode {episode.name}: frame 3: joint joint4 at 0.500 rad lies outside"):
+        replay(panda, replace(episode, joint=bent), Layouts.of(data))
+
+
+def test_nothing_that_leads_to_joints_is_one_clear_line(robot: RobotModel):
+    with pytest.raises(ValueError, match=r"episode e7: nothing leads to the joints.*joint \(6\).*language_table"):
+        replay(robot, episode_of(action=np.zeros((12, 2))), Layouts(action=LAYOUTS["language_table"]))
+
+
+def test_missing_numbers_are_refused_naming_the_row(robot: RobotModel, states: np.ndarray):
+    valid = np.ones(states.shape, bool)
+    valid[4, 1] = False
+    with pytest.raises(ValueError, match="episode e7: states: translation of row 4 is missing"):
+        replay(robot, replace(episode_of(state=states), state_valid=valid), POSES)
+
+
+def test_same_episode_same_bits(robot: RobotModel, states: np.ndarray):
+    first, second = (replay(robot, episode_of(state=states), POSES) for _ in range(2))
+    assert first.qpos.tobytes() == second.qpos.tobytes()

@@ -1,0 +1,101 @@
+"""Robots by name: their tool frames equal what data sets recorded, and what is missing is said in one line."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from simforcing.sim import robots
+from simforcing.sim.model import RobotModel
+from simforcing.sim.robots import ROBOTS, robot_named
+
+
+def test_unknown_robot_lists_the_choices():
+    with pytest.raises(ValueError, match=r"unknown robot 'panda'; choices: .*panda_robotiq_2f85"):
+        robot_named("panda")
+
+
+@pytest.mark.parametrize("name", sorted(set(ROBOTS) - {"tabletop_arm"}))
+def test_missing_model_file_is_one_line_that_says_how_to_get_it(name: str, tmp_path: Path):
+    for path in (tmp_path, tmp_path / "absent.xml"):
+        with pytest.raises(ValueError, match=f"robot {name}: no model file .*get it: ") as error:
+            RobotModel(robot_named(name, path))
+        assert str(path) in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_builtin_robot_takes_no_path(tmp_path: Path):
+    with pytest.raises(ValueError, match="takes no path"):
+        robot_named("tabletop_arm", tmp_path)
+
+
+def test_model_is_found_in_the_folder_of_the_environment_variable(
+    widowx: RobotModel, shared_dir: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(robots.ROBOTS_FOLDER_VARIABLE, str(shared_dir / "robots"))
+    assert RobotModel(robot_named("widowx_250s")).num_joints == widowx.num_joints
+
+
+def test_model_is_found_at_a_file_its_folder_or_the_folder_above(shared_dir: Path, widowx: RobotModel):
+    folder = shared_dir / "robots" / "trossen_wx250s"
+    for path in (folder / "wx250s.xml", folder, folder.parent):
+        model = robot_named("widowx_250s", path).model
+        assert callable(model)
+        assert model() == folder / "wx250s.xml"
+
+
+def test_widowx_tool_frame_is_bridges(widowx: RobotModel):
+    """R_gripper_link = euler(rpy) @ [[0,0,1],[0,1,0],[-1,0,0]], the point 93.575 mm along its x."""
+    rng = np.random.default_rng(0)
+    for joint_rad in rng.uniform(np.maximum(widowx.low_rad, -1.5), np.minimum(widowx.high_rad, 1.5), (20, 6)):
+        widowx.place(widowx.configuration(joint_rad[None], np.ones((1, 1)))[0])
+        tool, frame = widowx.tool_pose("single"), widowx.frame_pose("single")
+        turn = np.array([[0.0, 0, 1], [0, 1, 0], [-1, 0, 0]])
+        np.testing.assert_allclose(tool[:3, :3] @ turn, frame[:3, :3], atol=1e-9)
+        np.testing.assert_allclose(tool[:3, 3], frame[:3, 3] + 0.093575 * frame[:3, 0], atol=1e-9)
+
+
+def test_panda_tool_pose_from_recorded_joints_is_the_recorded_state(panda: RobotModel, shared_data: Path):
+    files = sorted((shared_data / "droid" / "annotation").rglob("*.json"))
+    if not files:
+        pytest.skip("no DROID annotations")
+    for file in files:
+        record = json.loads(file.read_text())
+        joints, states = np.array(record["joints"]), np.array(record["states"])
+        for joint_rad, state in zip(joints[::10, :7], states[::10], strict=True):
+            panda.place(panda.configuration(joint_rad[None], np.ones((1, 1)))[0])
+            pose = panda.tool_pose("single")
+            np.testing.assert_allclose(pose[:3, 3], state[:3], atol=1e-6)
+            difference = Rotation.from_matrix(pose[:3, :3]) * Rotation.from_euler("xyz", state[3:6]).inv()
+            assert difference.magnitude() < 1e-4
+
+
+def test_fingers_of_the_2f85_close_to_touching_and_stay_parallel(panda: RobotModel):
+    """Measured as the rendered pads: gap 85 mm open, none closed, and couplings that hold together in between."""
+    model, data = panda.model, panda.data
+    for openness in np.linspace(0, 1, 11):
+        panda.place(panda.configuration(panda.home_rad[None], np.array([[openness]]))[0])
+        pads = [model.geom(f"{side}_pad1").id for side in ("left", "right")]
+        across = data.geom_xmat[pads[0]].reshape(3, 3)[:, 1]
+        inner = [
+            data.geom_xpos[pad] - model.geom_size[pad][1] * data.geom_xmat[pad].reshape(3, 3)[:, 1] for pad in pads
+        ]
+        gap_m = abs((inner[1] - inner[0]) @ across)
+        assert abs(gap_m - 0.085 * openness) < 0.004
+        assert data.geom_xmat[pads[1]].reshape(3, 3)[:, 1] @ across < -0.9999
+        for i in range(2):  # the two closed loops: follower and coupler meet
+            bodies = model.eq_obj1id[i], model.eq_obj2id[i]
+            anchors = model.eq_data[i][:3], model.eq_data[i][3:6]
+            ends = [data.xpos[b] + data.xmat[b].reshape(3, 3) @ a for b, a in zip(bodies, anchors, strict=True)]
+            assert np.linalg.norm(ends[1] - ends[0]) < 0.0003
+
+
+@pytest.mark.parametrize("robot", ["widowx", "panda"])
+def test_home_is_within_limits_and_above_the_table(robot: str, request: pytest.FixtureRequest):
+    model: RobotModel = request.getfixturevalue(robot)
+    assert (model.home_rad > model.low_rad).all()
+    assert (model.home_rad < model.high_rad).all()
+    model.place(model.configuration(model.home_rad[None], np.ones((1, 1)))[0])
+    assert 0.1 < model.tool_pose("single")[2, 3] < 0.6
