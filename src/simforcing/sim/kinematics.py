@@ -96,8 +96,11 @@ class Kinematics:
         An unreachable pose gives the nearest one found: compare `forward` of the answer where it matters. A start that
         is within tolerance already is returned as it is.
         """
-        self._place(np.clip(start_rad, self.low_rad, self.high_rad))
         self._aim(pose)
+        self._place(start_rad)
+        if self._is_there():
+            return np.array(start_rad)
+        self._place(np.clip(start_rad, self.low_rad, self.high_rad))
         self._posture.set_target(self._configuration.q)
         for _ in range(self._num_iterations):
             if self._is_there():

@@ -124,7 +124,7 @@ def replay(
     if chosen is None:
         chosen = _choose_commanded(robot.robot, episode, layouts, tables)
     source, table = chosen
-    solvers = [_solver(robot, arm) for arm in arms]
+    solvers = [solver_of(robot, arm) for arm in arms]
     if table.has(arms, "joint"):
         joint_rad = _within_turns(robot, np.concatenate([table.joints(arm, frame_time_s) for arm in arms], axis=1))
         _check_joints(robot, episode, joint_rad, limits)
@@ -240,7 +240,7 @@ def _commanded(
     start = np.zeros(absolute.dim)
     known_rad = robot.home_rad if start_rad is None else start_rad
     for arm, joint_rad in zip(arms, by_arm(robot, known_rad), strict=True):
-        pose = _solver(robot, arm).forward(joint_rad)
+        pose = solver_of(robot, arm).forward(joint_rad)
         quaternion = Rotation.from_euler("xyz", pose[3:]).as_quat(scalar_first=True)
         parts: dict[Kind, np.ndarray] = {
             "joint": joint_rad,
@@ -258,13 +258,14 @@ def _commanded(
     )
 
 
-def by_arm(robot: RobotModel, joint_rad: Float[np.ndarray, "*f j"]) -> list[Float[np.ndarray, "*f k"]]:
+def by_arm(robot: RobotModel, joint_rad: Float[np.ndarray, "*f j"]) -> list[np.ndarray]:
     """Joints of all arms -> those of each arm, in the description's order."""
     ends = np.cumsum([len(arm.joints) for arm in robot.robot.arms])
     return np.split(joint_rad, ends[:-1], axis=-1)
 
 
-def _solver(robot: RobotModel, arm: Arm) -> Kinematics:
+def solver_of(robot: RobotModel, arm: Arm) -> Kinematics:
+    """Kinematics of one arm, precise enough for replay."""
     return Kinematics(
         robot,
         arm.side,

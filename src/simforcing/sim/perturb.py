@@ -1,0 +1,229 @@
+"""Perturbed variants of a replay (method, section 2): same start, same gripper, other increments of the tool's motion.
+
+With dp_i and r_i the parent's steps (m; rotation vector, base frame), a variant moves by
+
+    dp'_i = scale dp_i + bias + noise_i,   r'_i = scale r_i + bias + noise_i     (bias, scale: once per rollout)
+
+and its joints are the parent's plus what inverse kinematics finds for the accumulated deviation.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.spatial.transform import Rotation
+
+from simforcing.sim.kinematics import Kinematics, euler_from_matrix
+from simforcing.sim.lowest_point import LowestPoint
+from simforcing.sim.model import RobotModel
+from simforcing.sim.replay import Replay, by_arm, solver_of, tool_error
+
+Box = tuple[tuple[float, float, float], tuple[float, float, float]]
+STREAM = 20  # of random numbers: no other use of a seed shares it
+REACHED_M, REACHED_RAD = 1e-3, 0.01  # a variant's tool is where its increments lead, to less than a pixel
+MAX_JUMP_RAD = 0.25  # more than the parent's own step: inverse kinematics changed its branch
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerturbConfig:
+    """How far variants leave their parents.
+
+    Biases and scales are bounded, so that a long episode does not run away: uniform, at most the amplitude. Noise is
+    normal, the amplitude its standard deviation. Over the 20 steps of a training window the defaults add up, per axis,
+    to 4 cm and 0.2 rad at most by the biases, about 1 cm and 0.05 rad by the noise, and a quarter of the parent's way
+    at most by the scales: many pixels at usual video sizes, so that only the increments tell where the arm goes, yet
+    about the width of a gripper, so that most variants stay in reach. One step's noise is a fifth of a usual step of
+    BridgeData (1 cm at 5 Hz): the motion stays as smooth as real teleoperation.
+
+    Args:
+        translation_bias_m, rotation_bias_rad: per axis and step, drawn once per rollout.
+        translation_scale, rotation_scale: of a factor about 1, drawn once per rollout.
+        translation_noise_m, rotation_noise_rad: per axis, drawn at every step.
+        workspace_m: lowest and highest corner of a box in the base frame that the tool must not leave; None: what the
+            arm reaches.
+        max_draws: proposals per variant before it is given up.
+    """
+
+    translation_bias_m: float = 0.002
+    translation_scale: float = 0.25
+    translation_noise_m: float = 0.002
+    rotation_bias_rad: float = 0.01
+    rotation_scale: float = 0.25
+    rotation_noise_rad: float = 0.01
+    workspace_m: Box | None = None
+    max_draws: int = 100
+
+    def __post_init__(self) -> None:
+        for name in ("translation", "rotation"):
+            unit = "m" if name == "translation" else "rad"
+            for field in (f"{name}_bias_{unit}", f"{name}_scale", f"{name}_noise_{unit}"):
+                if not 0 <= getattr(self, field) < np.inf:
+                    raise ValueError(f"{field} {getattr(self, field)}: an amplitude must be 0 or larger")
+        if self.max_draws < 1:
+            raise ValueError(f"max_draws {self.max_draws}: must be at least 1")
+        if self.workspace_m is not None and not (np.array(self.workspace_m[0]) < self.workspace_m[1]).all():
+            raise ValueError(f"workspace_m {self.workspace_m}: expected a lowest and a highest corner")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """The random numbers of one rollout of one arm: row i of the noise belongs to the step from frame i to i + 1."""
+
+    translation_bias_m: Float[np.ndarray, "3"]
+    translation_scale: float
+    translation_noise_m: Float[np.ndarray, "k 3"]
+    rotation_bias_rad: Float[np.ndarray, "3"]
+    rotation_scale: float
+    rotation_noise_rad: Float[np.ndarray, "k 3"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deviation:
+    """How one arm's tool left its parent's way: p' = p + translation, R' = rotation R, frame by frame, frame 0 not."""
+
+    translation_m: Float[np.ndarray, "f 3"]
+    rotation_wxyz: Float[np.ndarray, "f 4"]
+
+    def applied(self, poses: Float[np.ndarray, "f 6"]) -> Float[np.ndarray, "f 6"]:
+        """The parent's tool poses, deviated."""
+        rotations = Rotation.from_quat(self.rotation_wxyz, scalar_first=True) * Rotation.from_euler("xyz", poses[:, 3:])
+        euler_rad = np.array([euler_from_matrix(matrix) for matrix in rotations.as_matrix()])
+        return np.concatenate([poses[:, :3] + self.translation_m, euler_rad], axis=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """An accepted variant.
+
+    Args:
+        qpos, joint_rad, openness: as in `Replay`; openness is the parent's.
+        deviations: of each arm's tool.
+        rejected: how many proposals were refused before, by reason.
+    """
+
+    qpos: Float[np.ndarray, "f q"]
+    joint_rad: Float[np.ndarray, "f j"]
+    openness: Float[np.ndarray, "f n"]
+    deviations: tuple[Deviation, ...]
+    rejected: dict[str, int]
+
+
+def propose(config: PerturbConfig, rng: np.random.Generator, num_steps: int) -> Proposal:
+    """Draw one rollout's bias, scale and noise."""
+    return Proposal(
+        translation_bias_m=config.translation_bias_m * rng.uniform(-1.0, 1.0, 3),
+        translation_scale=float(1.0 + config.translation_scale * rng.uniform(-1.0, 1.0)),
+        translation_noise_m=config.translation_noise_m * rng.standard_normal((num_steps, 3)),
+        rotation_bias_rad=config.rotation_bias_rad * rng.uniform(-1.0, 1.0, 3),
+        rotation_scale=float(1.0 + config.rotation_scale * rng.uniform(-1.0, 1.0)),
+        rotation_noise_rad=config.rotation_noise_rad * rng.standard_normal((num_steps, 3)),
+    )
+
+
+def accumulate(proposal: Proposal, poses: Float[np.ndarray, "f 6"]) -> Deviation:
+    """What a proposal adds up to along a parent's tool poses."""
+    steps = np.diff(poses[:, :3], axis=0)
+    added = (proposal.translation_scale - 1.0) * steps + proposal.translation_bias_m + proposal.translation_noise_m
+    rotations = Rotation.from_euler("xyz", poses[:, 3:])
+    turns = (rotations[1:] * rotations[:-1].inv()).as_rotvec()
+    turned = Rotation.from_rotvec(
+        proposal.rotation_scale * turns + proposal.rotation_bias_rad + proposal.rotation_noise_rad
+    )
+    current, deviation = rotations[0], [Rotation.identity()]
+    for i in range(len(steps)):
+        current = turned[i] * current
+        deviation.append(current * rotations[i + 1].inv())
+    return Deviation(
+        translation_m=np.concatenate([np.zeros((1, 3)), np.cumsum(added, axis=0)]),
+        rotation_wxyz=Rotation.concatenate(deviation).as_quat(canonical=True, scalar_first=True),
+    )
+
+
+class Perturber:
+    """Draws variants of replays of one robot.
+
+    A proposal is rejected where a tool cannot follow within the joint limits ("reach"), leaves the workspace box where
+    one is declared ("workspace"), or any moving part of the robot gets below the table's top where the robot declares
+    one ("table"). What the parent itself exceeds is allowed as far as the parent goes.
+    """
+
+    def __init__(self, robot: RobotModel, config: PerturbConfig) -> None:
+        self.robot, self.config = robot, config
+        self._solvers = [solver_of(robot, arm) for arm in robot.robot.arms]
+        self._lowest = None if robot.robot.table_height_m is None else LowestPoint(robot)
+
+    def variant(self, parent: Replay, *, seed: int, episode: int, draw: int) -> Variant:
+        """Variant number `draw` of an episode: a function of the parent, the settings, and these three numbers.
+
+        With all amplitudes 0 it equals its parent bit for bit.
+
+        Raises ValueError where none of `max_draws` proposals is accepted, with the reasons counted.
+        """
+        rng = np.random.default_rng([seed, STREAM, episode, draw])
+        parents = by_arm(self.robot, parent.joint_rad)
+        poses = [
+            np.array([solver.forward(row) for row in path]) for solver, path in zip(self._solvers, parents, strict=True)
+        ]
+        floor_m = self._floor_m(parent.qpos)
+        rejected: Counter[str] = Counter()
+        for _ in range(self.config.max_draws):
+            deviations = tuple(accumulate(propose(self.config, rng, len(tool) - 1), tool) for tool in poses)
+            found = self._carry_out(parents, poses, deviations)
+            if not isinstance(found, str):
+                qpos = self.robot.configuration(found, parent.openness)
+                if self._lowest is None or self._lowest.heights_m(qpos).min() >= floor_m:
+                    return Variant(
+                        qpos=qpos,
+                        joint_rad=found,
+                        openness=parent.openness,
+                        deviations=deviations,
+                        rejected=dict(rejected),
+                    )
+                found = "table"
+            rejected[found] += 1
+        counts = ", ".join(f"{reason} {count}" for reason, count in rejected.items())
+        raise ValueError(f"none of {self.config.max_draws} proposals of variant {draw} is possible: {counts}")
+
+    def _carry_out(
+        self, parents: list[np.ndarray], poses: list[np.ndarray], deviations: tuple[Deviation, ...]
+    ) -> Float[np.ndarray, "f j"] | str:
+        """Joints of all arms, or why they are not possible."""
+        paths = []
+        for solver, parent, pose, deviation in zip(self._solvers, parents, poses, deviations, strict=True):
+            wanted = deviation.applied(pose)
+            if self._leaves_workspace(wanted, pose):
+                return "workspace"
+            path = _follow(solver, parent, wanted)
+            if path is None:
+                return "reach"
+            paths.append(path)
+        return np.concatenate(paths, axis=1)
+
+    def _leaves_workspace(self, wanted: Float[np.ndarray, "f 6"], parent: Float[np.ndarray, "f 6"]) -> bool:
+        if self.config.workspace_m is None:
+            return False
+        low = np.minimum(self.config.workspace_m[0], parent[:, :3].min(axis=0))
+        high = np.maximum(self.config.workspace_m[1], parent[:, :3].max(axis=0))
+        return bool(((wanted[:, :3] < low) | (wanted[:, :3] > high)).any())
+
+    def _floor_m(self, parent: Float[np.ndarray, "f q"]) -> float:
+        table_m = self.robot.robot.table_height_m
+        if table_m is None or self._lowest is None:
+            return -np.inf
+        return min(table_m, float(self._lowest.heights_m(parent).min()))
+
+
+def _follow(
+    solver: Kinematics, parent: Float[np.ndarray, "f j"], poses: Float[np.ndarray, "f 6"]
+) -> Float[np.ndarray, "f j"] | None:
+    """The parent's joints plus a correction, each solved from the one before; None where a pose is not reached."""
+    path, correction = np.empty_like(parent), np.zeros(parent.shape[1])
+    for i, pose in enumerate(poses):
+        path[i] = solver.inverse(pose, parent[i] + correction)
+        error_m, error_rad = tool_error(solver, path[i : i + 1], pose[None])[0]
+        change = path[i] - parent[i] - correction
+        if error_m > REACHED_M or error_rad > REACHED_RAD or np.abs(change).max() > MAX_JUMP_RAD:
+            return None
+        correction = path[i] - parent[i]
+    return path
