@@ -68,10 +68,10 @@ def convert(
         report(f"{destination}: actions are converted from layout {source_name} to {action_layout.name}")
     views = _common_views(source_set, report)
     masks = _common_masks(source_set, views, report)
-    fps = _common_fps(source_set)
-    state_layout = _state_layout(source_set, report)
-    joint_layout = _joint_layout(source_set, report)
-    extra = _extra(source_set, report)
+    fps = common_fps(source_set)
+    state_layout = kept_state_layout(source_set, report)
+    joint_layout = kept_joint_layout(source_set, report)
+    extra = extra_by_episode(source_set, report)
     num_bytes, seconds = estimate(source_set, tuple(views))
     report(f"{destination}: about {num_bytes / 1e6:.1f} MB and {seconds:.0f} s")
     check_free_space(destination, num_bytes)
@@ -266,7 +266,7 @@ def _common_depth(
     return tuple(kept)
 
 
-def _extra(episode_set: EpisodeSet, report: Callable[[str], None]) -> dict[str, dict[str, list]]:
+def extra_by_episode(episode_set: EpisodeSet, report: Callable[[str], None]) -> dict[str, dict[str, list]]:
     """Further columns of a LeRobot set by episode name, as far as a LeRobot set takes them back."""
     root = Path(episode_set.root)
     if not episode_set.kind.startswith("lerobot") or not root.is_dir():
@@ -305,7 +305,8 @@ def _common_views(episode_set: EpisodeSet, report: Callable[[str], None]) -> dic
     return common
 
 
-def _common_fps(episode_set: EpisodeSet) -> float:
+def common_fps(episode_set: EpisodeSet) -> float:
+    """The rate of all episodes; ValueError where they differ, as a LeRobot set has one."""
     rates = sorted({episode.fps for episode in episode_set.episodes})
     if len(rates) > 1:
         raise ValueError(
@@ -314,13 +315,13 @@ def _common_fps(episode_set: EpisodeSet) -> float:
     return rates[0]
 
 
-def _state_layout(episode_set: EpisodeSet, report: Callable[[str], None]) -> Layout | None:
+def kept_state_layout(episode_set: EpisodeSet, report: Callable[[str], None]) -> Layout | None:
     """The layout to declare for the states; None, with a line, where they cannot be kept."""
     count = sum(episode.state is not None for episode in episode_set.episodes)
     return _kept_layout(episode_set, "state", count, episode_set.state_layout, report)
 
 
-def _joint_layout(episode_set: EpisodeSet, report: Callable[[str], None]) -> Layout | None:
+def kept_joint_layout(episode_set: EpisodeSet, report: Callable[[str], None]) -> Layout | None:
     """The same for joints that are recorded beside the states."""
     count = sum(episode.joint is not None for episode in episode_set.episodes)
     return _kept_layout(episode_set, "joint", count, episode_set.joint_layout, report)

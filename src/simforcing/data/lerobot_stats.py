@@ -30,11 +30,32 @@ def vector_stats(values: Shaped[np.ndarray, "f ..."]) -> Stats:
 
 def image_stats(frames: UInt8[np.ndarray, "f h w 3"]) -> Stats:
     """Statistics per channel over the sampled frames' pixels; `count` is the number of sampled frames."""
-    sampled = frames[sampled_frames(len(frames))]
-    step = pixel_step(frames.shape[1], frames.shape[2])
-    pixels = sampled[:, ::step, ::step].reshape(-1, 3)
-    counts = np.stack([np.bincount(pixels[:, channel], minlength=256) for channel in range(3)])
-    return _histogram_stats(counts.astype(np.float64)) | {"count": np.array([len(sampled)])}
+    stats = ImageStats(len(frames))
+    stats.add(frames)
+    return stats.result()
+
+
+class ImageStats:
+    """The same of a video of known length whose frames come in pieces."""
+
+    def __init__(self, num_frames: int) -> None:
+        self._sampled = np.zeros(num_frames, bool)
+        self._sampled[sampled_frames(num_frames)] = True
+        self._counts = np.zeros((3, 256))
+        self._done = 0
+
+    def add(self, frames: UInt8[np.ndarray, "f h w 3"]) -> None:
+        """The next frames."""
+        sampled = frames[self._sampled[self._done : self._done + len(frames)]]
+        step = pixel_step(frames.shape[1], frames.shape[2])
+        pixels = sampled[:, ::step, ::step].reshape(-1, 3)
+        self._counts += np.stack([np.bincount(pixels[:, channel], minlength=256) for channel in range(3)])
+        self._done += len(frames)
+
+    def result(self) -> Stats:
+        """Of all frames together."""
+        assert self._done == len(self._sampled)
+        return _histogram_stats(self._counts) | {"count": np.array([int(self._sampled.sum())])}
 
 
 def sampled_frames(num_frames: int) -> np.ndarray:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from simforcing.data import lerobot_format as on_disk
 from simforcing.data.lerobot_episode import DeclaredSet, EncodedVideo, NewEpisode, checked_columns, extra_feature
-from simforcing.data.lerobot_files import DepthFiles, Storage, TableFiles, VideoFiles
+from simforcing.data.lerobot_files import DepthFiles, Storage, TableFiles, VideoFiles, take_file
 from simforcing.data.lerobot_format import IMAGE_PREFIX, JOINT_KEY, Declaration, Version
 from simforcing.data.lerobot_stats import Stats, aggregate, image_stats, plain, vector_stats, without_quantiles
 from simforcing.data.partial_folder import PartialFolder
@@ -43,6 +43,7 @@ class LeRobotWriter:
         depth: views that have depth, which LeRobot itself does not see: depth/<view>/episode_000000.mkv.
         cameras: view name -> its camera in all episodes that are not added with one of their own.
         meta: further JSON files of the folder meta/, by name.
+        files: further finished files, name in the folder meta/ -> where it lies; read when the set is closed.
         overwrite: replace an existing `root`, at closing time.
         data_file_mb, video_file_mb: v3.0 starts a new file where one would grow beyond this.
         crf: video quality, lower is better; None: the codec's default.
@@ -62,6 +63,7 @@ class LeRobotWriter:
     depth: tuple[str, ...] = ()
     cameras: dict[str, Camera] = field(default_factory=dict)
     meta: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, Path] = field(default_factory=dict)
     overwrite: bool = False
     data_file_mb: int | float = on_disk.DATA_FILE_MB
     video_file_mb: int | float = on_disk.VIDEO_FILE_MB
@@ -257,6 +259,9 @@ class LeRobotWriter:
         on_disk.write_json(self._partial / on_disk.INFO_PATH, self._info())
         for name, value in self.meta.items():
             on_disk.write_json(meta / name, value)
+        for name, path in self.files.items():
+            (meta / name).parent.mkdir(exist_ok=True)
+            take_file(path, meta / name)
         numbered = all(name == f"episode_{i:06d}" for i, name in enumerate(self._names))
         declaration = Declaration(
             action_layout=self.action_layout,

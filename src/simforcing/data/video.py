@@ -95,6 +95,19 @@ class VideoFrames:
             raise ValueError(f"{self.path}: frame {last - 1} is missing: the file holds {len(index.pts)} frames")
         return decode_frames(self.path, index, first, last)
 
+    def each(self, stop: int) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
+        """Frames 0..stop-1 one by one, each decoded once, however far apart keyframes are; raises like `read`."""
+        check_range(self.path, 0, stop, self.num_frames)
+        decoder = _Decoder(self.path, frame_index(self.path), self.start_frame, self.start_frame + stop, "rgb24")
+        expected = 0
+        for row, pixels in decoder.decoded(decoder.keyframe):
+            if row != expected:
+                break
+            yield pixels
+            expected += 1
+        if expected < stop:
+            yield from self.read(expected, stop)  # frames out of order, or a seek that overshot
+
 
 class JpegFrames:
     """Frames kept as JPEG (or PNG) strings. `name` says in messages where they came from."""
@@ -321,14 +334,23 @@ def decode_frames(
 
     Decoded from the nearest keyframe before, or from the beginning if the seek overshot. ValueError names the frame.
     """
-    before = index.key_pts[index.key_pts <= index.pts[first]]
     decoder = _Decoder(path, index, first, last, pixel_format)
-    missing = decoder.decode_from(int(before[-1]) if len(before) else None)
-    if missing and len(before):
-        missing = decoder.decode_from(None)
+    shape = (last - first, index.header.height, index.header.width)
+    is_grey = pixel_format.startswith("gray")
+    frames = np.empty(shape if is_grey else (*shape, 3), np.uint16 if is_grey else np.uint8)
+    missing = range(last - first)
+    for key_pts in (decoder.keyframe, None):
+        came = set()
+        for row, pixels in decoder.decoded(key_pts):
+            frames[row] = pixels
+            came.add(row)
+        missing = [row for row in range(last - first) if row not in came]
+        if not missing or key_pts is None:
+            break
     if missing:
-        raise ValueError(f"{path}: frame {missing[0]} cannot be decoded; expected {len(index.pts)} readable frames")
-    return decoder.frames
+        number = first + missing[0]
+        raise ValueError(f"{path}: frame {number} cannot be decoded; expected {len(index.pts)} readable frames")
+    return frames
 
 
 class _Decoder:
@@ -336,12 +358,15 @@ class _Decoder:
 
     def __init__(self, path: str, index: FrameIndex, first: int, last: int, pixel_format: str) -> None:
         self.path, self.index, self.first, self.last, self.pixel_format = path, index, first, last, pixel_format
-        shape = (last - first, index.header.height, index.header.width)
-        is_grey = pixel_format.startswith("gray")
-        self.frames = np.empty(shape if is_grey else (*shape, 3), np.uint16 if is_grey else np.uint8)
 
-    def decode_from(self, key_pts: int | None) -> list[int]:
-        """Decode from a keyframe (None: the beginning) on; returns which frames of the window did not come."""
+    @property
+    def keyframe(self) -> int | None:
+        """Time stamp of the nearest keyframe before the window; None: there is none."""
+        before = self.index.key_pts[self.index.key_pts <= self.index.pts[self.first]]
+        return int(before[-1]) if len(before) else None
+
+    def decoded(self, key_pts: int | None) -> Iterator[tuple[int, np.ndarray]]:
+        """(row in the window, pixels) as they come, decoding from a keyframe (None: the beginning) on."""
         row_of = {int(pts): row for row, pts in enumerate(self.index.pts[self.first : self.last])}
         with opened_video(self.path, f"decoding frames {self.first}..{self.last - 1}") as container:
             stream = container.streams.video[0]
@@ -352,14 +377,13 @@ class _Decoder:
             for frame in container.decode(stream):
                 row = None if frame.pts is None else row_of.pop(frame.pts, None)
                 if row is not None:
-                    self.frames[row] = self._pixels(row, frame, converter)
+                    yield row, self._pixels(row, frame, converter)
                 if not row_of:
                     break
-        return sorted(self.first + row for row in row_of.values())
 
     def _pixels(self, row: int, frame: av.VideoFrame, converter: VideoReformatter) -> np.ndarray:
         """One decoded frame; ValueError where the decoder concealed damage or the size changed."""
-        height, width = self.frames.shape[1:3]
+        height, width = self.index.header.height, self.index.header.width
         if frame.is_corrupt or (frame.height, frame.width) != (height, width):
             raise ValueError(f"{self.path}: frame {self.first + row} is damaged, expected {height}x{width} pixels")
         return converter.reformat(frame, format=self.pixel_format, threads=1).to_ndarray()
