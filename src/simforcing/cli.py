@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from simforcing.sim.real_like import RealLike
+
 if TYPE_CHECKING:
     from simforcing.recipes.prediction import PredictionOptions
 
@@ -62,7 +64,8 @@ class Common(Compute):
 
 How = Annotated[Common, tyro.conf.arg(name="")]
 HowToCompute = Annotated[Compute, tyro.conf.arg(name="")]
-DEFAULT, DEFAULT_COMPUTE = Common(), Compute()
+Domain = Annotated[RealLike, tyro.conf.arg(name="")]
+DEFAULT, DEFAULT_COMPUTE, PLAIN = Common(), Compute(), RealLike()
 
 
 def say(line: str) -> None:
@@ -99,21 +102,26 @@ def tabletop(
     out: Path,
     /,
     episodes: int = 300,
+    held_out: int = 0,
     counterfactual_starts: int = 0,
     frames: int = 33,
     size: int = 64,
+    truth: bool = False,
     processes: int | None = None,
     seed: int = 0,
     overwrite: bool = False,
+    real: Domain = PLAIN,
 ) -> None:
-    """Simulate the table-top scene and write it as LeRobot sets.
+    """Simulate the table-top scene and write it as LeRobot sets, as plain or as real-like as asked for.
 
     Args:
-        out: folder to create; gets `episodes` and `counterfactuals`.
+        out: folder to create; gets `episodes`, `held_out` and `counterfactuals`.
         episodes: demonstrations.
+        held_out: further episodes, always from all of the workspace.
         counterfactual_starts: starts from which four action sequences are truly rendered.
         frames: frames per episode, at 5 Hz.
         size: height and width in pixels.
+        truth: also store the robot's true mask and depth in every frame.
         processes: simulators side by side; default one per core.
         seed: of scenes and tasks.
         overwrite: replace existing sets.
@@ -124,12 +132,34 @@ def tabletop(
 
     sets = TabletopSets(
         num_episodes=episodes,
-        seed=seed,
-        simulator=TabletopConfig(num_frames=frames, size_px=size),
+        num_held_out=held_out,
         num_counterfactual_starts=counterfactual_starts,
+        seed=seed,
+        simulator=TabletopConfig(num_frames=frames, size_px=size, real=real, truth=truth),
         num_processes=processes,
     )
     simulate_tabletop(sets, out, overwrite=overwrite, report=say)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Perturbation:
+    """How far variants leave their parents; defaults in docs/simulate.md.
+
+    Args:
+        translation_bias_m, rotation_bias_rad: largest bias per axis and step, drawn once per rollout.
+        translation_scale, rotation_scale: largest change of the scale of all increments, drawn once per rollout.
+        translation_noise_m, rotation_noise_rad: standard deviation per axis, at every step.
+    """
+
+    translation_bias_m: float | None = None
+    translation_scale: float | None = None
+    translation_noise_m: float | None = None
+    rotation_bias_rad: float | None = None
+    rotation_scale: float | None = None
+    rotation_noise_rad: float | None = None
+
+
+HowFar = Annotated[Perturbation, tyro.conf.arg(name="")]
 
 
 def train(

@@ -4,8 +4,9 @@ import mujoco
 import numpy as np
 import pytest
 
-from simforcing.sim.scene import SceneConfig, apply, compile_tabletop, look_at, place_objects, smooth_texture
+from simforcing.sim.scene import SceneConfig, apply, compile_tabletop, look_at, place_objects
 from simforcing.sim.tabletop_arm import TABLETOP_ARM
+from simforcing.sim.textures import smooth_texture
 
 
 def test_same_generator_state_gives_the_same_scene():
@@ -72,7 +73,7 @@ def test_camera_looks_at_its_target_with_a_level_horizon():
 
 
 def test_textures_are_smooth_and_tile():
-    texture = smooth_texture(np.random.default_rng(0), np.array([0.5, 0.5, 0.5]), 0.2).astype(int)
+    texture = smooth_texture(np.random.default_rng(0), np.array([0.5, 0.5, 0.5]), 0.2, 64).astype(int)
     assert np.ptp(texture) > 10
     for axis in (0, 1):
         assert np.abs(texture - np.roll(texture, 1, axis)).max() < 20

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from simforcing.sim.tabletop import BRANCHES, Job, SimulatedEpisode, Tabletop, TabletopConfig, simulate_jobs
+from simforcing.sim.tabletop import BRANCHES, SimulatedEpisode, Start, Tabletop, TabletopConfig
 from simforcing.sim.tabletop_arm import RANGES_RAD
+from simforcing.sim.tabletop_jobs import Job, simulate_jobs
 
 SHORT = TabletopConfig(num_frames=9, size_px=32)
 PICKS = TabletopConfig(num_frames=25, size_px=16, supersample=1, task_weights=(0.0, 0.0, 0.0, 1.0, 0.0))
@@ -92,11 +93,11 @@ def test_measured_state_follows_the_command(tabletop: Tabletop):
 def test_unstable_physics_is_simulated_again_with_finer_steps(tabletop: Tabletop, monkeypatch: pytest.MonkeyPatch):
     expected, record, tried = tabletop.episode(seed=2, index=0), Tabletop._record, []
 
-    def blow_up(simulator: Tabletop, controls: np.ndarray, refinement: int):
+    def blow_up(simulator: Tabletop, start: Start, controls: np.ndarray, refinement: int):
         tried.append(refinement)
         if refinement < 2:  # as a contact that throws an object away at infinite speed
             simulator._data.qvel[-1] = np.inf
-        return record(simulator, controls, refinement)
+        return record(simulator, start, controls, refinement)
 
     monkeypatch.setattr(Tabletop, "_record", blow_up)
     episode = tabletop.episode(seed=2, index=0)
@@ -106,7 +107,7 @@ def test_unstable_physics_is_simulated_again_with_finer_steps(tabletop: Tabletop
 
 
 def test_physics_that_stays_unstable_is_named(tabletop: Tabletop, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(Tabletop, "_record", lambda simulator, controls, refinement: None)
+    monkeypatch.setattr(Tabletop, "_record", lambda *_: None)
     with pytest.raises(RuntimeError, match="start 7, branch 0: unstable physics"):
         tabletop.episode(seed=2, index=7)
 

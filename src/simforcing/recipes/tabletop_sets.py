@@ -10,6 +10,8 @@ from simforcing.recipes.output import require_writable
 from simforcing.recipes.run import check_seed
 from simforcing.sim.workers import usable_processes
 
+TRUTH_BYTES_PER_PIXEL = 0.6  # masks as video, and depth without loss
+
 
 def simulate_tabletop(sets: TabletopSets, root: Path, *, overwrite: bool = False, report: Report) -> None:
     """Write the sets under `root`, after saying what they cost.
@@ -46,5 +48,9 @@ def tabletop_seconds(sets: TabletopSets) -> float:
 
 def tabletop_bytes(sets: TabletopSets) -> float:
     """Of all videos and tables, an upper bound."""
-    pixels = sets.simulator.num_frames * sets.simulator.size_px**2
-    return len(sets.names) * SET_BYTES + sets.num_written * pixels * VIDEO_BYTES_PER_PIXEL
+    simulator = sets.simulator
+    per_pixel = VIDEO_BYTES_PER_PIXEL * (1.0 if simulator.real.appearance == "none" else 1.5)
+    if simulator.truth:
+        per_pixel += TRUTH_BYTES_PER_PIXEL
+    pixels = simulator.num_frames * simulator.size_px**2
+    return len(sets.names) * SET_BYTES + sets.num_written * pixels * per_pixel

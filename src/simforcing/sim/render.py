@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import mujoco
 import numpy as np
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 
 from simforcing.sim import GL_INSTALL_LINE
 from simforcing.types import Camera
@@ -88,21 +88,44 @@ class Renderer:
         """Colour, coverage and depth of the same state through a pinhole."""
         self._draw(data, camera)
         mujoco.mjr_readPixels(self._pixels, self._depth, self._rectangle, self._context)
-        pixels, depth = self._pixels[::-1], self._depth[::-1]
-        inside = depth < 1.0
+        pixels = self._pixels[::-1]
+        inside = self._depth[::-1] < 1.0
         count = _total(inside[..., None], self._supersample)[..., 0]
-        nearest = _nearest(depth, self._supersample)
         return Picture(
             colour=_shrink(pixels * inside[..., None], self._supersample),
             coverage=(count / self._supersample**2).astype(np.float32),
-            depth_m=np.where(count > 0, NEAR_M / (1.0 - nearest * (1.0 - NEAR_M / FAR_M)), 0.0).astype(np.float32),
+            depth_m=self._depth_m(),
         )
+
+    def seen(
+        self, data: mujoco.MjData, camera: Camera, geoms: Int[np.ndarray, " g"]
+    ) -> tuple[Float[np.ndarray, "h w"], Float[np.ndarray, "h w"]]:
+        """Share of each pixel in which one of the geoms (by id) is in front, and the depth of all that is seen."""
+        flags = (mujoco.mjtRndFlag.mjRND_SEGMENT, mujoco.mjtRndFlag.mjRND_IDCOLOR)
+        for flag in flags:
+            self._scene.flags[flag] = 1
+        self._draw(data, camera)
+        for flag in flags:
+            self._scene.flags[flag] = 0
+        mujoco.mjr_readPixels(self._pixels, self._depth, self._rectangle, self._context)
+        wanted = np.zeros(self._scene.ngeom + 1, bool)  # by the number that a pixel's colour codes; 0 is nothing
+        for geom in self._scene.geoms[: self._scene.ngeom]:
+            if geom.objtype == mujoco.mjtObj.mjOBJ_GEOM and geom.segid >= 0:
+                wanted[geom.segid + 1] = geom.objid in geoms
+        number = self._pixels[::-1].astype(np.uint32) @ np.array([1, 1 << 8, 1 << 16], np.uint32)
+        count = _total(wanted[number][..., None], self._supersample)[..., 0]
+        return (count / self._supersample**2).astype(np.float32), self._depth_m()
 
     def close(self) -> None:
         """Free the context; the renderer cannot be used afterwards."""
         self._gl.make_current()
         self._context.free()
         self._gl.free()
+
+    def _depth_m(self) -> Float[np.ndarray, "h w"]:
+        """Of the nearest thing in each pixel that was last read, 0 where there is none."""
+        nearest = _nearest(self._depth[::-1], self._supersample)
+        return np.where(nearest < 1.0, NEAR_M / (1.0 - nearest * (1.0 - NEAR_M / FAR_M)), 0.0).astype(np.float32)
 
     def _draw(self, data: mujoco.MjData, camera: Camera | str) -> None:
         self._gl.make_current()

@@ -6,14 +6,26 @@ Everything random about an episode's looks and objects is drawn into a `Scene`; 
 # MuJoCo ships no stubs:
 # pyright: reportAttributeAccessIssue=false, reportInvalidTypeForm=false
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import mujoco
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 
 from simforcing.sim import tabletop_arm as arm
+from simforcing.sim.look import (
+    ROOM_PX,
+    TABLE_CENTRE_M,
+    TABLE_PX,
+    TABLE_YAW_RAD,
+    Look,
+    apply_look,
+    look_assets,
+    look_bodies,
+    write_texture,
+)
+from simforcing.sim.textures import smooth_texture
 from simforcing.types import Camera
 
 Shape = Literal["box", "cylinder"]
@@ -31,7 +43,8 @@ OBJECT_COLOURS: dict[str, Colour] = {
 SHAPE_NOUNS: dict[Shape, str] = {"box": "block", "cylinder": "cylinder"}
 TABLE_COLOURS: tuple[Colour, ...] = ((0.62, 0.46, 0.33), (0.45, 0.53, 0.56), (0.67, 0.6, 0.5), (0.42, 0.5, 0.42))
 WALL_COLOURS: tuple[Colour, ...] = ((0.68, 0.76, 0.84), (0.8, 0.78, 0.72), (0.7, 0.78, 0.72), (0.74, 0.72, 0.8))
-TEXTURE_PX = 64
+TEXTURE_PX = 64  # of the plain table
+PLAIN_ROOM_PX = 16
 FAR_AWAY_M = -5.0
 
 
@@ -54,7 +67,12 @@ class SceneObject:
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """All that differs between two episodes before the robot moves."""
+    """All that differs between two episodes before the robot moves.
+
+    Args:
+        contact: objects can be touched; without, they stand still and the arm would pass through them.
+        look: real-like looks, in place of the plain light, table and wall; needs a model compiled for them.
+    """
 
     objects: tuple[SceneObject, ...]
     camera_position_m: tuple[float, float, float]
@@ -67,6 +85,17 @@ class Scene:
     wall_colour: Colour
     table_contrast: float
     texture_seed: int
+    contact: bool = True
+    look: Look | None = None
+
+    def with_camera_of(self, other: "Scene") -> "Scene":
+        """The same scene seen by another one's camera."""
+        return replace(
+            self,
+            camera_position_m=other.camera_position_m,
+            camera_target_m=other.camera_target_m,
+            camera_fovy_deg=other.camera_fovy_deg,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +106,7 @@ class SceneConfig:
         num_objects: fewest and most objects on the table.
         half_size_m: objects' half width; half_height_m: half height.
         radius_m, azimuth_rad: where objects may lie, in polar coordinates about the base.
+        left_only: at azimuths above 0 alone.
         camera_jitter_m, target_jitter_m: standard deviation of the camera's position and of the point it looks at.
         light_jitter: spread of the light's direction and strength (0: always the same).
         colour_jitter: standard deviation of table and wall colours about their palette.
@@ -88,6 +118,7 @@ class SceneConfig:
     half_height_m: Range = (0.022, 0.034)
     radius_m: Range = (0.22, 0.36)
     azimuth_rad: float = 0.8
+    left_only: bool = False
     separation_m: float = 0.11
     camera_position_m: tuple[float, float, float] = (0.64, -0.53, 0.52)
     camera_target_m: tuple[float, float, float] = (0.17, 0.0, 0.145)
@@ -149,7 +180,8 @@ class SceneConfig:
     def _free_place(self, rng: np.random.Generator, placed: list[np.ndarray]) -> np.ndarray:
         place = np.zeros(2)
         for _ in range(100):
-            radius, azimuth = rng.uniform(*self.radius_m), rng.uniform(-self.azimuth_rad, self.azimuth_rad)
+            radius = rng.uniform(*self.radius_m)
+            azimuth = rng.uniform(0.0 if self.left_only else -self.azimuth_rad, self.azimuth_rad)
             place = radius * np.array([np.cos(azimuth), np.sin(azimuth)])
             if all(np.linalg.norm(place - other) >= self.separation_m for other in placed):
                 return place
@@ -163,8 +195,8 @@ def _around(
     return float(x), float(y), float(z)
 
 
-def compile_tabletop(*, num_slots: int, timestep_s: float) -> mujoco.MjModel:
-    """The arm on its table with `num_slots` free bodies.
+def compile_tabletop(*, num_slots: int, timestep_s: float, with_look: bool = False) -> mujoco.MjModel:
+    """The arm on its table with `num_slots` free bodies; `with_look`: prepared for scenes that have one.
 
     The integrator is `implicit`: with `implicitfast` 1 in 150 episodes blew up where a servo squeezed a light object.
     """
@@ -174,9 +206,13 @@ def compile_tabletop(*, num_slots: int, timestep_s: float) -> mujoco.MjModel:
         f' material="object_{i}"/></body>'
         for i in range(num_slots)
     )
+    table_px, room_px = (TABLE_PX, ROOM_PX) if with_look else (TEXTURE_PX, PLAIN_ROOM_PX)
     materials = "".join(
-        f'<material name="object_{i}" specular="0.25" shininess="0.4" rgba="1 0 0 1"/>' for i in range(num_slots)
+        f'<material name="object_{i}" specular="0.25" shininess="0.4" rgba="1 0 0 1"'
+        + (f' texture="object_{i}"/>' if with_look else "/>")
+        for i in range(num_slots)
     )
+    x, y = TABLE_CENTRE_M
     return mujoco.MjModel.from_xml_string(f"""
 <mujoco model="tabletop">
   <compiler autolimits="true" angle="radian"/>
@@ -188,17 +224,18 @@ def compile_tabletop(*, num_slots: int, timestep_s: float) -> mujoco.MjModel:
   </visual>
   {arm.DEFAULTS}
   <asset>
-    {arm.MATERIALS}{materials}
-    <texture name="table" type="2d" builtin="flat" rgb1="1 1 1" width="{TEXTURE_PX}" height="{TEXTURE_PX}"/>
-    <texture name="sky" type="skybox" builtin="gradient" rgb1="1 1 1" rgb2="1 1 1" width="16" height="96"/>
+    {arm.materials("worn" if with_look else None)}{materials}{look_assets(num_slots) if with_look else ""}
+    <texture name="table" type="2d" builtin="flat" rgb1="1 1 1" width="{table_px}" height="{table_px}"/>
+    <texture name="sky" type="skybox" builtin="gradient" rgb1="1 1 1" rgb2="1 1 1" width="{room_px}"
+      height="{6 * room_px}"/>
     <material name="table" texture="table" specular="0" reflectance="0"/>
   </asset>
   <worldbody>
     <light name="key" type="directional" pos="0 0 2" dir="0 0 -1" castshadow="false" specular="0.3 0.3 0.3"/>
     <camera name="view" pos="1 0 1" quat="1 0 0 0"/>
-    <geom name="table" type="box" size="1 0.44 0.02" pos="0.146 -0.165 -0.02" euler="0 0 0.726"
+    <geom name="table" type="box" size="1 0.44 0.02" pos="{x} {y} -0.02" euler="0 0 {TABLE_YAW_RAD}"
       material="table" condim="3" friction="0.7"/>
-    {arm.BODY}{slots}
+    {arm.BODY}{slots}{look_bodies() if with_look else ""}
   </worldbody>
   {arm.CONTACTS}{arm.ACTUATORS}
 </mujoco>""")
@@ -211,12 +248,16 @@ def apply(scene: Scene, model: mujoco.MjModel) -> None:
     """
     _check_slots(scene, model)
     _apply_view(scene, model)
-    _apply_textures(scene, model)
+    if scene.look is None:
+        _apply_textures(scene, model)
+    else:
+        apply_look(scene.look, model)
     for i in range(_num_slots(model)):
         geom, body = model.geom(f"object_{i}").id, model.body(f"object_{i}").id
         used = i < len(scene.objects)
-        model.geom_contype[geom] = model.geom_conaffinity[geom] = int(used)
-        model.body_gravcomp[body] = 0.0 if used else 1.0
+        touched = used and scene.contact
+        model.geom_contype[geom] = model.geom_conaffinity[geom] = int(touched)
+        model.body_gravcomp[body] = 0.0 if touched else 1.0
         if used:
             _apply_object(scene.objects[i], model, geom, body)
 
@@ -301,24 +342,7 @@ def pinhole(scene: Scene, size_px: int) -> Camera:
 
 def _apply_textures(scene: Scene, model: mujoco.MjModel) -> None:
     rng = np.random.default_rng(scene.texture_seed)
-    _write_texture(model, "table", smooth_texture(rng, np.array(scene.table_colour), scene.table_contrast))
-    id_ = model.texture("sky").id
-    height, width = int(model.tex_height[id_]), int(model.tex_width[id_])
-    wall = np.broadcast_to(np.array(scene.wall_colour) * 255, (height, width, 3))
-    _write_texture(model, "sky", np.clip(wall, 0, 255).astype(np.uint8))
-
-
-def _write_texture(model: mujoco.MjModel, name: str, texture: UInt8[np.ndarray, "h w 3"]) -> None:
-    start = int(model.tex_adr[model.texture(name).id])
-    model.tex_data[start : start + texture.size] = texture.ravel()
-
-
-def smooth_texture(
-    rng: np.random.Generator, colour: Float[np.ndarray, "3"], contrast: float
-) -> UInt8[np.ndarray, "h w 3"]:
-    """A tile of a few low-frequency waves in one colour: visible at 64x64 without aliasing."""
-    axis = np.arange(TEXTURE_PX) * (2 * np.pi / TEXTURE_PX)
-    y, x = np.meshgrid(axis, axis, indexing="ij")
-    waves = sum(np.cos(rng.integers(-3, 4) * x + rng.integers(1, 4) * y + rng.uniform(0, 2 * np.pi)) for _ in range(4))
-    shade = 1.0 + contrast * np.asarray(waves) / 2
-    return np.clip(255 * colour * shade[..., None], 0, 255).astype(np.uint8)
+    colour = np.array(scene.table_colour)
+    write_texture(model, "table", smooth_texture(rng, colour, scene.table_contrast, TEXTURE_PX))
+    wall = np.broadcast_to(np.array(scene.wall_colour) * 255, (6 * PLAIN_ROOM_PX, PLAIN_ROOM_PX, 3))
+    write_texture(model, "sky", np.clip(wall, 0, 255).astype(np.uint8))

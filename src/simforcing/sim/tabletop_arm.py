@@ -103,17 +103,24 @@ ACTUATORS = (
 # The finger pads meet by their joint limits, not by contact.
 CONTACTS = f'<contact><exclude body1="{FINGERS[0]}" body2="{FINGERS[1]}"/></contact>'
 
-MATERIALS = """
-<material name="link" rgba="0.92 0.91 0.88 1" specular="0.2" shininess="0.3"/>
-<material name="joint" rgba="0.17 0.19 0.23 1" specular="0.3" shininess="0.4"/>
-<material name="hand" rgba="0.95 0.5 0.12 1" specular="0.2" shininess="0.3"/>"""
+COLOURS = {"link": (0.92, 0.91, 0.88), "joint": (0.17, 0.19, 0.23), "hand": (0.95, 0.5, 0.12)}
+SPECULAR = {"link": (0.2, 0.3), "joint": (0.3, 0.4), "hand": (0.2, 0.3)}  # and shininess
+
+
+def materials(texture: str | None = None) -> str:
+    """The arm's materials, with a texture of that name over their colours where given."""
+    return "".join(
+        f'<material name="{name}" rgba="{" ".join(map(str, colour))} 1" specular="{SPECULAR[name][0]}"'
+        f' shininess="{SPECULAR[name][1]}"' + (f' texture="{texture}"/>' if texture else "/>")
+        for name, colour in COLOURS.items()
+    )
 
 
 TABLETOP_ARM = Robot(
     name="tabletop_arm",
     model=(
         f'<mujoco model="tabletop_arm"><compiler autolimits="true" angle="radian"/>{DEFAULTS}'
-        f"<asset>{MATERIALS}</asset><worldbody>{BODY}</worldbody>{CONTACTS}{ACTUATORS}</mujoco>"
+        f"<asset>{materials()}</asset><worldbody>{BODY}</worldbody>{CONTACTS}{ACTUATORS}</mujoco>"
     ),
     arms=(
         Arm(

@@ -32,6 +32,7 @@ class Workspace:
 
     Args:
         radius_m, azimuth_rad, height_m: reachable region for free targets.
+        left_only: free targets at azimuths above 0 alone.
         tilt_rad: pitch about the base's y axis turned with the arm; negative points the gripper outwards.
         roll_rad, wrist_rad: half ranges of roll and of the turn of the wrist against the arm's azimuth.
     """
@@ -42,11 +43,12 @@ class Workspace:
     tilt_rad: tuple[float, float] = (-0.6, 0.15)
     roll_rad: float = 0.25
     wrist_rad: float = 0.9
+    left_only: bool = False
 
     def draw(self, rng: np.random.Generator, gripper: float | None = None) -> Command:
         """A random command; the gripper is fully open or closed where none is given."""
         radius, height = rng.uniform(*self.radius_m), rng.uniform(*self.height_m)
-        azimuth = rng.uniform(-self.azimuth_rad, self.azimuth_rad)
+        azimuth = rng.uniform(0.0 if self.left_only else -self.azimuth_rad, self.azimuth_rad)
         # A gripper held high can only tilt outwards: the wrist joint ends there.
         tilt = rng.uniform(self.tilt_rad[0], self.tilt_rad[1] - 2.0 * max(0.0, height - 0.12))
         roll, turn = rng.uniform(-self.roll_rad, self.roll_rad), rng.uniform(-self.wrist_rad, self.wrist_rad)
@@ -93,11 +95,13 @@ class Planner:
     Args:
         workspace: where free targets lie.
         pace_m: mean travel of the gripper per control step between waypoints.
+        lowest_m: height that reaching for an object never goes below.
     """
 
     workspace: Workspace
     num_steps: int
     pace_m: float = 0.055
+    lowest_m: float = 0.0
 
     def plan(
         self, kind: TaskKind, scene: Scene, start: Command, rng: np.random.Generator, *, target: int | None = None
@@ -144,7 +148,7 @@ class Planner:
 
     def _over(self, item: SceneObject, rng: np.random.Generator) -> Command:
         (x, y), over = item.position_m, self.workspace.draw(rng)
-        over[:3] = x, y, 2 * item.half_size_m[2] + rng.uniform(0.02, 0.05)
+        over[:3] = x, y, max(self.lowest_m, 2 * item.half_size_m[2] + rng.uniform(0.02, 0.05))
         over[5] = np.arctan2(y, x) + rng.uniform(-0.8, 0.8)
         return over
 

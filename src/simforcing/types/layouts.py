@@ -180,6 +180,7 @@ def _registry() -> dict[str, Layout]:
             _unused(3),
         ),
         "tabletop": (*pose, _gripper(open_up)),
+        "tabletop_joint": (_joint(6, 3.2), _gripper(open_up)),
         "droid": (_translation(PANDA_REACH_M), _rotation(PI, "euler_xyz"), _gripper("open_0_closed_1")),
         "droid_joint": (_joint(7, 3.8), _gripper("open_0_closed_1")),
         "language_table": (_translation(0.1, size=2, mode="delta"),),
