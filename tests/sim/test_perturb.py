@@ -197,6 +197,28 @@ def test_lowest_point_of_primitive_shapes_is_the_finger_tips(robot: RobotModel, 
     assert abs(LowestPoint(robot).heights_m(qpos)[0] - (0.06 - 0.013)) < 2e-4
 
 
+def test_both_arms_of_two_are_perturbed_independently(two_arms: RobotModel):
+    joint_rad = np.tile(two_arms.home_rad, (6, 1)) + np.linspace(0, 0.1, 6)[:, None]
+    openness = np.ones((6, 2))
+    both = Replay(
+        qpos=two_arms.configuration(joint_rad, openness),
+        joint_rad=joint_rad,
+        openness=openness,
+        source="joints",
+        position_error_m=np.zeros(6),
+        rotation_error_rad=np.zeros(6),
+    )
+    variant = Perturber(two_arms, PerturbConfig()).variant(both, seed=0, episode=0, draw=0)
+    left, right = variant.deviations
+    assert np.abs(left.translation_m[1:] - right.translation_m[1:]).min() > 0
+    for side, columns in (("left", slice(0, 6)), ("right", slice(6, 12))):
+        kinematics = Kinematics(two_arms, "left" if side == "left" else "right")
+        deviation = left if side == "left" else right
+        moved = [kinematics.forward(row[columns])[:3] for row in variant.joint_rad]
+        before = [kinematics.forward(row[columns])[:3] for row in joint_rad]
+        np.testing.assert_allclose(np.array(moved) - before, deviation.translation_m, atol=1e-5)
+
+
 @pytest.mark.parametrize("field", ["translation_bias_m", "rotation_noise_rad", "translation_scale"])
 def test_negative_amplitudes_are_refused_by_name(field: str):
     with pytest.raises(ValueError, match=f"{field} -1"):

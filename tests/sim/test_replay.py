@@ -11,7 +11,8 @@ from simforcing.sim.kinematics import Kinematics
 from simforcing.sim.model import RobotModel
 from simforcing.sim.replay import Layouts, TrackingLimits, replay
 from simforcing.sim.tabletop_arm import TABLETOP_ARM
-from simforcing.types import LAYOUTS, Episode, EpisodeSet
+from simforcing.types import LAYOUTS, Episode, EpisodeSet, Layout
+from simforcing.types.layouts import Side
 
 POSES = Layouts(action=LAYOUTS["tabletop"], state=LAYOUTS["tabletop"])
 FPS = 5.0
@@ -183,6 +184,53 @@ def test_missing_numbers_are_refused_naming_the_row(robot: RobotModel, states: n
     valid[4, 1] = False
     with pytest.raises(ValueError, match="episode e7: states: translation of row 4 is missing"):
         replay(robot, replace(episode_of(state=states), state_valid=valid), POSES)
+
+
+def test_two_arms_are_replayed_from_joints_of_the_aloha_layout(two_arms: RobotModel):
+    rng = np.random.default_rng(0)
+    joint_rad = two_arms.home_rad + rng.uniform(-0.2, 0.2, (NUM_FRAMES, 12))
+    openness = rng.uniform(0, 1, (NUM_FRAMES, 2))
+    rows = np.concatenate([joint_rad[:, :6], openness[:, :1], joint_rad[:, 6:], openness[:, 1:]], axis=1)
+    found = replay(two_arms, episode_of(state=rows), Layouts(state=LAYOUTS["aloha"]))
+    assert found.source == "joints"
+    np.testing.assert_array_equal(found.joint_rad, joint_rad)
+    np.testing.assert_array_equal(found.openness, openness)
+    for side, columns in (("left", slice(0, 6)), ("right", slice(6, 12))):
+        names = [f"{side}/{joint}" for joint in TABLETOP_ARM.arms[0].joints]
+        addresses = [two_arms.model.joint(name).qposadr[0] for name in names]
+        np.testing.assert_array_equal(found.qpos[:, addresses], joint_rad[:, columns])
+
+
+def test_two_arms_reach_poses_of_both_tools(two_arms: RobotModel):
+    sides: tuple[Side, Side] = ("left", "right")
+    one = LAYOUTS["tabletop"].parts
+    layout = Layout(name="two_poses", parts=tuple(replace(part, side=side) for side in sides for part in one))
+    rng = np.random.default_rng(0)
+    motion = two_arms.home_rad + np.cumsum(rng.uniform(-0.05, 0.05, (NUM_FRAMES, 12)), axis=0)
+    tools = [Kinematics(two_arms, side) for side in sides]
+    rows = np.array([[*tools[0].forward(row[:6]), 0.2, *tools[1].forward(row[6:]), 0.9] for row in motion])
+    found = replay(two_arms, episode_of(state=rows), Layouts(state=layout))
+    assert found.source == "states"
+    assert found.position_error_m.max() < 1e-5
+    np.testing.assert_allclose(found.joint_rad, motion, atol=2e-3)
+    np.testing.assert_allclose(found.openness[0], [0.2, 0.9])
+
+
+def test_joint_of_an_unreachable_state_that_stands_at_its_limit_is_named(robot: RobotModel, motion: np.ndarray):
+    """The tool turned farther about the wrist than that joint goes: a state outside the limits, seen as a pose."""
+    beyond = motion.copy()
+    beyond[6:, 4] = robot.high_rad[4] + 0.4
+    kinematics = Kinematics(TABLETOP_ARM)
+    states = np.array([[*kinematics.forward(row), 1.0] for row in beyond])
+    with pytest.raises(ValueError, match=r"frame 6: .* off, limit .*joints at their limits: .*wrist_angle"):
+        replay(robot, episode_of(state=states), POSES)
+
+
+def test_joints_a_whole_turn_off_are_the_same_posture(two_arms: RobotModel):
+    rows = np.zeros((NUM_FRAMES, 14))
+    rows[:, 5] = 0.1 + 2 * np.pi
+    found = replay(two_arms, episode_of(state=rows), Layouts(state=LAYOUTS["aloha"]))
+    np.testing.assert_allclose(found.joint_rad[:, 5], 0.1, atol=1e-12)
 
 
 def test_same_episode_same_bits(robot: RobotModel, states: np.ndarray):

@@ -26,6 +26,7 @@ from simforcing.types import Episode, EpisodeSet, Layout
 from simforcing.types.layouts import Kind
 
 Source = Literal["joints", "states", "actions"]
+AT_LIMIT_RAD = 1e-3
 POSITION_TOLERANCE_M, ROTATION_TOLERANCE_RAD = 1e-6, 1e-5  # of inverse kinematics, far below any limit
 
 
@@ -141,7 +142,7 @@ def replay(
     if reference is not None:
         for solver, path in zip(solvers, by_arm(robot, joint_rad), strict=True):
             error = np.maximum(error, tool_error(solver, path, reference.poses(solver.arm, frame_time_s)))
-    _check_tracking(robot.robot, episode, source, error, limits)
+    _check_tracking(robot, episode, (source, joint_rad), error, limits)
     openness = np.stack([_openness(arm, tables, frame_time_s) for arm in arms], axis=1)
     return Replay(
         qpos=robot.configuration(joint_rad, openness),
@@ -312,14 +313,24 @@ def _check_joints(
 
 
 def _check_tracking(
-    robot: Robot, episode: Episode, source: Source, error: Float[np.ndarray, "f 2"], limits: TrackingLimits
+    robot: RobotModel,
+    episode: Episode,
+    found: tuple[Source, Float[np.ndarray, "f j"]],
+    error: Float[np.ndarray, "f 2"],
+    limits: TrackingLimits,
 ) -> None:
+    source, joint_rad = found
     for column, limit, unit in ((0, limits.position_m, "m"), (1, limits.rotation_rad, "rad")):
         beyond = ~(error[:, column] <= limit)
-        if beyond.any():
-            frame = int(beyond.argmax())
-            raise ValueError(
-                f"episode {episode.name}: frame {frame}: robot {robot.name} replayed from {source} is"
-                f" {error[frame, column]:.3g} {unit} off, limit {limit} {unit} ({int(beyond.sum())} of {len(error)}"
-                f" frames beyond it, at most {error[:, column].max():.3g} {unit})"
-            )
+        if not beyond.any():
+            continue
+        frame = int(beyond.argmax())
+        margin = np.minimum(joint_rad[frame] - robot.low_rad, robot.high_rad - joint_rad[frame])
+        stopped = [name for name, left in zip(robot.robot.joints, margin, strict=True) if left < AT_LIMIT_RAD]
+        at_limits = f"joints at their limits: {', '.join(stopped)}; " if stopped else ""
+        raise ValueError(
+            f"episode {episode.name}: frame {frame}: robot {robot.robot.name} replayed from {source} is"
+            f" {error[frame, column]:.3g} {unit} off, limit {limit} {unit}"
+            f" ({at_limits}{int(beyond.sum())} of {len(error)} frames beyond it,"
+            f" at most {error[:, column].max():.3g} {unit})"
+        )
