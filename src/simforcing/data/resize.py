@@ -7,6 +7,7 @@ from jaxtyping import Shaped, UInt8
 from PIL import Image
 
 from simforcing.types import Camera, Resize
+from simforcing.types.cameras import resized_intrinsics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +60,11 @@ def resize_camera(camera: Camera, resize: Resize) -> Camera:
     if camera.intrinsics is None or camera.size == size:
         return replace(camera, size=size)
     where = placement(camera.size, resize)
-    scale_y, scale_x = where.scaled[0] / camera.size[0], where.scaled[1] / camera.size[1]
-    top, left = where.free[0] - where.cut[0], where.free[1] - where.cut[1]
-    # pixel centres are integers: the picture's edge, which scaling keeps in place, is at -1/2
-    change = np.array(
-        [[scale_x, 0, (scale_x - 1) / 2 + left], [0, scale_y, (scale_y - 1) / 2 + top], [0, 0, 1]], np.float64
+    moved = np.eye(3)
+    moved[:2, 2] = where.free[1] - where.cut[1], where.free[0] - where.cut[0]
+    return replace(
+        camera, size=size, intrinsics=moved @ resized_intrinsics(camera.intrinsics, camera.size, where.scaled)
     )
-    return replace(camera, size=size, intrinsics=change @ camera.intrinsics)
 
 
 def _place(values: Shaped[np.ndarray, "f h w ..."], where: Placement, resize: Resize) -> Shaped[np.ndarray, "f ..."]:

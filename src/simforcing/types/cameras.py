@@ -12,14 +12,14 @@ from jaxtyping import Float
 AxisConvention = Literal["opencv", "mujoco", "sapien"]
 # Columns: x, y and z of each convention in OpenCV's axes. MuJoCo (and OpenGL): x right, y up, z back; SAPIEN (and
 # SimplerEnv): x on, y left, z up.
-_AXES: dict[AxisConvention, tuple[tuple[float, ...], ...]] = {
+_AXES: dict[str, tuple[tuple[float, ...], ...]] = {
     "opencv": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
     "mujoco": ((1, 0, 0), (0, -1, 0), (0, 0, -1)),
     "sapien": ((0, -1, 0), (0, 0, -1), (1, 0, 0)),
 }
 
 
-def camera_axes(convention: AxisConvention) -> Float[np.ndarray, "4 4"]:
+def camera_axes(convention: str) -> Float[np.ndarray, "4 4"]:
     """The frame of a convention in OpenCV's camera frame: pose_opencv = pose_convention @ inv(camera_axes(convention)).
 
     Raises ValueError listing the choices.
