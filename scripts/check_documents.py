@@ -110,12 +110,20 @@ def fields_of(argument: ast.arg, names: dict[str, ast.AST]) -> set[str]:
     while todo:
         for node in ast.walk(todo.pop() or ast.Constant(None)):
             known = names.get(node.id) if isinstance(node, ast.Name) else None
+            if isinstance(known, ast.ImportFrom) and isinstance(node, ast.Name):
+                known = imported(node.id, known)
             if isinstance(known, ast.ClassDef):
                 fields |= {item.target.id for item in known.body if isinstance(item, ast.AnnAssign)}
                 todo += known.bases  # a record has the fields of those it extends
             elif isinstance(known, ast.Assign):
                 todo.append(known.value)
     return fields
+
+
+def imported(name: str, statement: ast.ImportFrom) -> ast.AST | None:
+    """What a name that was imported from a module of the package is defined by there."""
+    file = SOURCE.parent / f"{(statement.module or '').replace('.', '/')}.py"
+    return defined_in(ast.parse(file.read_text())).get(name) if file.is_file() else None
 
 
 def make_targets() -> set[str]:

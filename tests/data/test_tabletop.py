@@ -6,8 +6,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from simforcing.data.tabletop import TabletopSets, write_tabletop
+from simforcing.data.tabletop import TabletopSets, true_cameras, write_tabletop
+from simforcing.data.windows import MASK_LEVEL
+from simforcing.sim.real_like import RealLike
 from simforcing.sim.tabletop import BRANCHES, TabletopConfig
+from simforcing.types import LAYOUTS
 
 lerobot = pytest.importorskip("simforcing.data.lerobot", reason="the LeRobot reader is missing")
 
@@ -146,3 +149,61 @@ def test_branches_of_a_start_share_their_first_frame_bit_for_bit(written: tuple[
         first = [episode.views[0].frames.read(0, 1) for episode in episodes[start * BRANCHES : (start + 1) * BRANCHES]]
         for other in first[1:]:
             np.testing.assert_array_equal(other, first[0])
+
+
+REAL = TabletopConfig(
+    num_frames=7,
+    size_px=32,
+    truth=True,
+    real=RealLike(appearance="full", frame_lag=1, actuator_lag=1, stiction_rad=0.01, camera_error_px=2.0),
+)
+
+
+@pytest.fixture(scope="module")
+def real_like(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("real_like")
+    TabletopSets(num_episodes=2, num_held_out=1, num_counterfactual_starts=1, simulator=REAL, num_processes=1).write(
+        root
+    )
+    return root
+
+
+def test_the_whole_truth_is_stored_and_read_back(real_like: Path):
+    simulator = REAL.build()
+    truths = [simulator.episode(seed=0, index=index) for index in range(2)]
+    simulator.close()
+    found, cameras = lerobot.read_lerobot(real_like / "episodes"), true_cameras(real_like / "episodes")
+    assert found.joint_layout == LAYOUTS["tabletop_joint"]
+    for episode, truth in zip(found.episodes, truths, strict=True):
+        view = episode.views[0]
+        assert (view.name, len(episode.views)) == ("front", 1)
+        masks = view.masks.read(0, 7)[..., 0] > MASK_LEVEL
+        assert (masks != truth.mask).mean() < 0.01
+        np.testing.assert_allclose(view.depth.read(0, 7), truth.depth_m, atol=6e-4)
+        np.testing.assert_array_equal(episode.joint[:, :6], truth.joint_rad.astype(np.float32))
+        np.testing.assert_array_equal(episode.joint[:, 6], truth.state[:, 6])
+        assert cameras[episode.name] == truth.camera != view.camera
+        assert view.camera == truth.declared_camera
+
+
+def test_held_out_episodes_and_counterfactuals_are_sets_of_their_own(real_like: Path):
+    tasks = {}
+    for name, expected in (("episodes", 2), ("held_out", 1), ("counterfactuals", BRANCHES)):
+        episodes = lerobot.read_lerobot(real_like / name).episodes
+        assert len(episodes) == expected == len(true_cameras(real_like / name))
+        tasks[name] = [episode.action.tobytes() for episode in episodes]
+    assert not set(tasks["episodes"]) & set(tasks["held_out"])
+
+
+def test_a_set_may_declare_no_camera_and_still_store_the_true_one(tmp_path: Path):
+    real = RealLike(declare_camera=False, shared_camera=True)
+    simulator = TabletopConfig(num_frames=3, size_px=16, real=real)
+    TabletopSets(num_episodes=2, simulator=simulator, num_processes=1).write(tmp_path)
+    assert all(e.views[0].camera is None for e in lerobot.read_lerobot(tmp_path / "episodes").episodes)
+    cameras = true_cameras(tmp_path / "episodes")
+    assert cameras["episode_000000"] == cameras["episode_000001"]
+
+
+def test_true_cameras_of_another_set_are_refused_by_file(tmp_path: Path):
+    with pytest.raises(ValueError, match=r"tabletop_truth\.json"):
+        true_cameras(tmp_path)
