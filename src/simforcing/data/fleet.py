@@ -53,7 +53,13 @@ def _on_ray(
     if not was_running:
         kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
         local = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": usable_processes(num_processes)}
-        ray.init(include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": kept}, **local)
+        ray.init(
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="error",
+            runtime_env={"env_vars": kept},
+            **local,
+        )
     waiting: deque[Any] = deque()
     try:
         task = ray.remote(function)

@@ -48,10 +48,11 @@ Run = Callable[[list[PairJob]], Generator[Outcome, None, None]]
 
 @dataclass(frozen=True, kw_only=True)
 class Shot:
-    """Through which camera (of the stored frames) and with which lag an episode is rendered."""
+    """Through which camera and with which lag an episode is rendered; the calibration's overlap, for the record."""
 
     camera: Camera
     lag: int
+    iou: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,8 +313,10 @@ class _Assembly:
         }
 
     def _entry(self, outcome: Outcome) -> dict[str, Any]:
+        shot = self._plan.shots[outcome.name]
         return {
-            "lag": self._plan.shots[outcome.name].lag,
+            "lag": shot.lag,
+            "iou": shot.iou,
             "replayed_from": outcome.source,
             "position_error_m": outcome.position_error_m,
             "rotation_error_rad": outcome.rotation_error_rad,
@@ -350,6 +353,11 @@ class _Assembly:
             name=name,
             cameras={view: replace(job.camera, size=size) for view in writer.views if view != MASK},
         )
+
+
+def in_millimetres(error_m: float) -> str:
+    """A replay's error for people."""
+    return f"{1000 * error_m:.2f} mm" if error_m >= 5e-6 else "less than 0.01 mm"
 
 
 def _background(kind: BackgroundKind) -> dict[str, Any]:

@@ -17,7 +17,15 @@ from simforcing.data.convert import SET_BYTES, check_free_space
 from simforcing.data.fleet import Engine, run_jobs
 from simforcing.data.open import open_dataset
 from simforcing.data.pair_jobs import Outcome, PairJob, Rendering, render_pair
-from simforcing.data.pairs import PairPlan, Shot, layouts_to_keep, pair_bytes, variants_root, write_pairs
+from simforcing.data.pairs import (
+    PairPlan,
+    Shot,
+    in_millimetres,
+    layouts_to_keep,
+    pair_bytes,
+    variants_root,
+    write_pairs,
+)
 from simforcing.data.resize import resize_camera
 from simforcing.data.validate import describe
 from simforcing.recipes.estimate import VIDEO_BYTES_PER_PIXEL, Report, in_words, throttled
@@ -123,7 +131,7 @@ def summary(destination: Path, record: dict[str, Any]) -> list[str]:
     worst_m = max(entry["position_error_m"] for entry in episodes.values())
     lines = [
         f"{destination}: {len(episodes)} episodes with real and sim, {len(left_out)} left out;"
-        f" replays are off by at most {1000 * worst_m:.2g} mm"
+        f" replays are off by at most {in_millimetres(worst_m)}"
     ]
     if record["variants"]:
         count = sum("none" not in variant for entry in episodes.values() for variant in entry["variants"])
@@ -141,15 +149,15 @@ def plan_pairs(data: EpisodeSet, options: SimulateOptions, report: Report) -> Pa
     robot_named(robot, options.robot_path)
     view = options.view or (calibration.view if calibration is not None else _only_view(data))
     size = options.size or _stored_size(data, view)
-    find = _stored_shot if calibration is None else partial(_calibrated_shot, calibration)
+    find = partial(_stored_shot, options.lag) if calibration is None else partial(_calibrated_shot, calibration)
     shots, left_out = {}, {item.name: item.reason for item in data.rejected}
     for episode in data.episodes:
         try:
-            camera, lag = find(episode, view)
+            shot = find(episode, view)
             stored = episode.view(view).frames.size
-            if camera.size != stored:
-                raise ValueError(f"its camera is of {camera.size}, its frames of {stored} pixels")
-            shots[episode.name] = Shot(camera=_in_size(camera, size), lag=options.lag if lag is None else lag)
+            if shot.camera.size != stored:
+                raise ValueError(f"its camera is of {shot.camera.size}, its frames of {stored} pixels")
+            shots[episode.name] = replace(shot, camera=_in_size(shot.camera, size))
         except ValueError as error:
             left_out[episode.name] = str(error).removeprefix(f"episode {episode.name}: ")
     if calibration is None and not shots:
@@ -212,21 +220,21 @@ def _read_calibration(path: Path, data: EpisodeSet, options: SimulateOptions) ->
     return calibration
 
 
-def _calibrated_shot(calibration: Calibration, episode: Episode, view: str) -> tuple[Camera, int | None]:
+def _calibrated_shot(calibration: Calibration, episode: Episode, view: str) -> Shot:
     group = calibration.group_of(episode.name)
     if group is None:
         raise ValueError("it is not in the calibration")
     fit = next(fit for fit in group.episodes if fit.name == episode.name)
     if not fit.accepted or group.camera is None:
         raise ValueError(fit.reason or "the calibration does not accept it")
-    return group.camera, group.lag
+    return Shot(camera=group.camera, lag=group.lag, iou=fit.iou)
 
 
-def _stored_shot(episode: Episode, view: str) -> tuple[Camera, int | None]:
+def _stored_shot(lag: int, episode: Episode, view: str) -> Shot:
     camera = episode.view(view).camera
     if camera is None or camera.intrinsics is None or camera.pose is None:
         raise ValueError(f"the set holds no complete camera of view {view}")
-    return camera, None
+    return Shot(camera=camera, lag=lag)
 
 
 def _only_view(data: EpisodeSet) -> str:
