@@ -162,6 +162,95 @@ class Perturbation:
 HowFar = Annotated[Perturbation, tyro.conf.arg(name="")]
 
 
+def simulate(
+    source: str,
+    destination: Path,
+    /,
+    robot: str | None = None,
+    robot_path: Path | None = None,
+    calibration: Path | None = None,
+    view: str | None = None,
+    lag: int = 0,
+    background: Literal["grey", "white", "mean", "plate"] = "grey",
+    size: tuple[int, int] | None = None,
+    variants: int = 3,
+    how_far: HowFar = Perturbation(),
+    depth: bool = False,
+    track: bool = False,
+    seed: int = 0,
+    processes: int | None = None,
+    engine: Literal["local", "ray"] = "local",
+    gl: Literal["egl", "osmesa"] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Render the robot of real demonstrations through their own camera: a paired set, and perturbed variants beside it.
+
+    Args:
+        source: any readable data set.
+        destination: folder to create; `<destination>-variants` is created beside it.
+        robot: name of the robot; default as the set declares.
+        robot_path: its model file, or the folder that holds it.
+        calibration: file of `simforcing calibrate`; default the cameras that the set itself holds.
+        view: camera to pair; default the calibrated one.
+        lag: without a calibration: frame i shows the state of row i - lag.
+        background: what the robot is put on.
+        size: height and width of all frames; default as stored.
+        variants: perturbed variants of each episode; 0 for none.
+        depth: store the sim's depth as well.
+        track: store where the end effector is seen, as columns.
+        seed: of the variants.
+        processes: episodes side by side; default one per core.
+        engine: processes of this machine, or tasks of a Ray cluster (RAY_ADDRESS).
+        gl: how to render without a screen; default egl, or what MUJOCO_GL says.
+        overwrite: replace existing sets.
+    """
+    if gl is not None:
+        os.environ["MUJOCO_GL"] = gl  # before MuJoCo is imported, here and in every process
+    from simforcing.recipes.simulate import SimulateOptions
+    from simforcing.recipes.simulate import simulate as run
+    from simforcing.sim.perturb import PerturbConfig
+
+    options = SimulateOptions(
+        robot=robot,
+        robot_path=robot_path,
+        calibration=calibration,
+        view=view,
+        lag=lag,
+        background=background,
+        size=size,
+        variants=variants,
+        perturb=PerturbConfig(**{name: value for name, value in asdict(how_far).items() if value is not None}),
+        depth=depth,
+        track=track,
+        seed=seed,
+    )
+    run(source, destination, options, engine=engine, processes=processes, overwrite=overwrite, report=say)
+
+
+def view(
+    data: str,
+    /,
+    episodes: tuple[str, ...] = (),
+    out: Path | None = None,
+    rerun: Path | None = None,
+    robot_path: Path | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write one page to look at a data set: of a paired one real, sim, overlay and variants.
+
+    Args:
+        data: any readable data set.
+        episodes: names or numbers; default a few.
+        out: file; default the set's name with .html, in the current folder.
+        rerun: also write a Rerun recording of a paired set (.rrd): the robot in 3D, its camera, the frames.
+        robot_path: for the recording, the robot's model file, or the folder that holds it.
+        overwrite: replace existing files.
+    """
+    from simforcing.recipes.view import view as run
+
+    run(data, episodes=episodes, out=out, rerun=rerun, robot_path=robot_path, overwrite=overwrite, report=say)
+
+
 def train(
     data: str,
     /,
@@ -335,13 +424,15 @@ def doctor(run: Path | None = None, /, data: str | None = None, how: HowToComput
 COMMANDS = {
     "convert": convert,
     "tabletop": tabletop,
+    "simulate": simulate,
+    "view": view,
     "train": train,
     "generate": generate,
     "evaluate": evaluate,
     "demo": demo,
     "doctor": doctor,
 }
-RESUMING = ("train", "generate", "demo")  # keep what an interrupted call has finished
+RESUMING = ("simulate", "train", "generate", "demo")  # keep what an interrupted call has finished
 
 
 def prediction_options(
