@@ -204,8 +204,9 @@ def simulate(
         gl: how to render without a screen; default egl, or what MUJOCO_GL says.
         overwrite: replace existing sets.
     """
-    if gl is not None:
-        os.environ["MUJOCO_GL"] = gl  # before MuJoCo is imported, here and in every process
+    from simforcing.sim.gl import load_mujoco
+
+    load_mujoco(gl)  # before anything else imports it
     from simforcing.recipes.simulate import SimulateOptions
     from simforcing.recipes.simulate import simulate as run
     from simforcing.sim.perturb import PerturbConfig

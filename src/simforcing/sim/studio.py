@@ -3,6 +3,7 @@
 One model and one OpenGL context are kept in a process and serve episode after episode.
 """
 
+import atexit
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +73,9 @@ def close_studios() -> None:
     """Free what this process keeps."""
     while _kept:
         _kept.popitem()[1].close()
+
+
+atexit.register(close_studios)  # while OpenGL can still be called
 
 
 def shown_rows(num_frames: int, lag: int) -> Int[np.ndarray, " f"]:
