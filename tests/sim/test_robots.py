@@ -1,13 +1,18 @@
 """Robots by name: their tool frames equal what data sets recorded, and what is missing is said in one line."""
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from scipy.spatial.transform import Rotation
 
 from simforcing.sim import robots
+from simforcing.sim.kinematics import Kinematics
 from simforcing.sim.model import RobotModel
 from simforcing.sim.robots import ROBOTS, robot_named
 
@@ -99,3 +104,52 @@ def test_home_is_within_limits_and_above_the_table(robot: str, request: pytest.F
     assert (model.home_rad < model.high_rad).all()
     model.place(model.configuration(model.home_rad[None], np.ones((1, 1)))[0])
     assert 0.1 < model.tool_pose("single")[2, 3] < 0.6
+
+
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def documented(project_root: Path, tmp_path: Path) -> Path:
+    """The description in docs/robots.md, as a file."""
+    path = tmp_path / "my_arm.py"
+    path.write_text(PYTHON.findall((project_root / "docs" / "robots.md").read_text())[0])
+    return path
+
+
+def test_described_robot_of_the_document_reaches_about_its_workspace(documented: Path):
+    robot = RobotModel(robot_named("my_arm", documented))
+    kinematics, rng = Kinematics(robot), np.random.default_rng(0)
+    for _ in range(20):
+        pose = kinematics.forward(robot.home_rad + rng.uniform(-0.4, 0.4, 6))
+        np.testing.assert_allclose(kinematics.forward(kinematics.reach(pose))[:3], pose[:3], atol=2e-4)
+    robot.place(robot.configuration(robot.home_rad[None], np.ones((1, 1)))[0])
+    assert robot.tool_pose("single")[2, 2] < -0.99  # home points down
+
+
+def test_the_documents_program_shows_the_gripper_closed_and_open(documented: Path, project_root: Path):
+    program = PYTHON.findall((project_root / "docs" / "robots.md").read_text())[1]
+    done = subprocess.run([sys.executable, "-c", program], cwd=documented.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    closed, opened = (np.asarray(Image.open(documented.parent / f"{name}.png")) for name in ("closed", "open"))
+    assert (closed != 200).any(axis=2).mean() > 0.02
+    assert 20 < (closed != opened).any(axis=2).sum() < 4000
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import absent_module", "ModuleNotFoundError: No module named 'absent_module'"),
+        ("ROBOT = 3", "expected a Robot named ROBOT, found 3"),
+        ("x = 1", "expected a Robot named ROBOT, found None"),
+        ("from simforcing.sim.tabletop_arm import TABLETOP_ARM as ROBOT", "describes robot tabletop_arm"),
+    ],
+)
+def test_file_that_describes_no_such_robot_is_one_line(text: str, said: str, tmp_path: Path):
+    path = tmp_path / "my_arm.py"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(said)) as error:
+        robot_named("my_arm", path)
+    assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match=r"absent\.py: FileNotFoundError"):
+        robot_named("my_arm", tmp_path / "absent.py")

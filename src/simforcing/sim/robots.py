@@ -6,6 +6,7 @@ environment variable SIMFORCING_ROBOTS, or where packages that carry them keep t
 
 import importlib.util
 import os
+import runpy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -190,12 +191,30 @@ def robot_named(name: str, path: Path | None = None) -> Robot:
     """A robot's description.
 
     Args:
-        name: one of `ROBOTS`.
-        path: its MJCF file, or a folder that holds it (such as a checkout of MuJoCo Menagerie); None: looked for in
-            the usual places when the model is loaded.
+        name: one of `ROBOTS`, or the name of the robot that a Python file describes.
+        path: its MJCF file, or a folder that holds it (such as a checkout of MuJoCo Menagerie); or a Python file that
+            describes the robot as `ROBOT`. None: the model is looked for in the usual places when it is loaded.
 
-    Raises ValueError listing the choices.
+    Raises ValueError: unknown name, with the choices; a Python file that does not describe that robot.
     """
+    # Only a path that the user gave is ever run: names may come from a data set.
+    if path is not None and path.suffix == ".py":
+        return _described_in(path, name)
     if name not in ROBOTS:
-        raise ValueError(f"unknown robot {name!r}; choices: {', '.join(ROBOTS)}")
+        raise ValueError(
+            f"unknown robot {name!r}; choices: {', '.join(ROBOTS)}, or a robot of your own, described in a Python file"
+            " that is given as its path"
+        )
     return ROBOTS[name](path)
+
+
+def _described_in(path: Path, name: str) -> Robot:
+    try:
+        robot = runpy.run_path(str(path)).get("ROBOT")
+    except Exception as error:
+        raise ValueError(f"robot {name}: {path}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    if not isinstance(robot, Robot):
+        raise ValueError(f"robot {name}: {path}: expected a Robot named ROBOT, found {robot!r:.80}")
+    if robot.name != name:
+        raise ValueError(f"robot {name}: {path} describes robot {robot.name}")
+    return robot
