@@ -25,17 +25,20 @@ def load_mujoco(gl: GlLibrary | None = None) -> None:
         if "mujoco" in sys.modules and os.environ.get("MUJOCO_GL") != gl:
             raise RuntimeError(f"MuJoCo was loaded with {os.environ.get('MUJOCO_GL') or 'its default'}, not with {gl}")
         os.environ["MUJOCO_GL"] = gl
-    chosen = os.environ.get("MUJOCO_GL", "")
-    if chosen == "osmesa":
-        os.environ.setdefault("PYOPENGL_PLATFORM", "osmesa")
     try:
-        import mujoco  # noqa: F401
+        import mujoco
+
+        if not hasattr(mujoco, "GLContext"):  # it passes over an ImportError of its own
+            raise ImportError("its Python part cannot be imported")
     except ModuleNotFoundError:
         raise
     except Exception as error:  # PyOpenGL fails in its own ways where a library is missing
-        other = [name for name in INSTALL_LINES if name != chosen]
-        install = INSTALL_LINES[chosen] if chosen in INSTALL_LINES else f"MUJOCO_GL must be one of {', '.join(other)}"
-        reason = " ".join(str(error).split())
-        raise RuntimeError(
-            f"no OpenGL: {chosen} cannot be loaded ({reason:.120}); {install}, or try {other[0]}"
-        ) from error
+        raise RuntimeError(_remedy(os.environ.get("MUJOCO_GL", ""), " ".join(str(error).split()))) from error
+
+
+def _remedy(chosen: str, reason: str) -> str:
+    others = [name for name in INSTALL_LINES if name != chosen]
+    if len(others) == len(INSTALL_LINES):
+        return f"no OpenGL: MUJOCO_GL is {chosen!r}; choices: {', '.join(others)}"
+    line = INSTALL_LINES["egl" if chosen == "egl" else "osmesa"]
+    return f"no OpenGL: {chosen} cannot be loaded ({reason:.120}); install it: {line}, or try --gl {others[0]}"
