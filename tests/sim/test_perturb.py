@@ -1,17 +1,19 @@
 """Perturbation: statistics of proposals, deviations that add up, and variants that stay where a robot can be."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 from scipy.spatial.transform import Rotation
 
+from simforcing.data.open import open_dataset
 from simforcing.sim.kinematics import Kinematics
 from simforcing.sim.lowest_point import LowestPoint
 from simforcing.sim.model import RobotModel
 from simforcing.sim.perturb import PerturbConfig, Perturber, Proposal, accumulate, propose
-from simforcing.sim.replay import Replay
+from simforcing.sim.replay import Layouts, Replay, replay
 from simforcing.sim.tabletop_arm import TABLETOP_ARM
 
 NOTHING = PerturbConfig(
@@ -195,6 +197,27 @@ def test_lowest_point_of_primitive_shapes_is_the_finger_tips(robot: RobotModel, 
     """Fingers end 13 mm beyond the tool's point, and the gripper points straight down."""
     qpos = robot.configuration(low_rad[None], np.ones((1, 1)))
     assert abs(LowestPoint(robot).heights_m(qpos)[0] - (0.06 - 0.013)) < 2e-4
+
+
+@pytest.mark.parametrize(
+    ("robot", "folder"), [("widowx", "bridge_rlds/1.0.0"), ("panda", "droid"), ("panda", "droid_raw")]
+)
+def test_real_episodes_have_variants_that_stay_above_the_table(
+    robot: str, folder: str, request: pytest.FixtureRequest, shared_data: Path
+):
+    plain: RobotModel = request.getfixturevalue(robot)
+    data = open_dataset(shared_data / folder)
+    model = RobotModel(replace(plain.robot, table_height_m=0.0))
+    perturber, lowest = Perturber(model, PerturbConfig()), LowestPoint(model)
+    num_rejected = 0
+    for i, episode in enumerate(data.episodes[:2]):
+        parent = replay(model, episode, Layouts.of(data))
+        variant = perturber.variant(parent, seed=0, episode=i, draw=0)
+        num_rejected += sum(variant.rejected.values())
+        assert lowest.heights_m(variant.qpos).min() >= min(0.0, lowest.heights_m(parent.qpos).min())
+        assert np.abs(np.diff(variant.joint_rad, axis=0)).max() < 0.5
+        assert not np.array_equal(variant.joint_rad[1:], parent.joint_rad[1:])
+    assert num_rejected < 20
 
 
 def test_both_arms_of_two_are_perturbed_independently(two_arms: RobotModel):

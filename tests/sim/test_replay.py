@@ -1,5 +1,6 @@
 """Replay: joints are exact, states are reached, actions lead from a start, and what does not fit is refused by name."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,6 +133,22 @@ def test_widowx_reaches_every_state_of_bridge(widowx: RobotModel, bridge: Episod
         assert found.source == "states"
         assert found.position_error_m.max() < 1e-5
         assert found.rotation_error_rad.max() < 1e-4
+
+
+def test_bridge_recordings_of_actions_alone_are_replayed_or_refused_with_a_reason(
+    widowx: RobotModel, shared_data: Path
+):
+    """From home, whatever the true start was: most stay in reach, and what does not names its frame."""
+    data = open_dataset(shared_data / "bridge_mp4")
+    refused = {}
+    for episode in data.episodes:
+        try:
+            assert replay(widowx, episode, Layouts.of(data)).source == "actions"
+        except ValueError as error:
+            refused[episode.name] = str(error)
+    assert len(refused) < len(data.episodes) / 2
+    for name, reason in refused.items():
+        assert re.match(rf"episode {name}: frame \d+: robot widowx_250s replayed from actions is", reason)
 
 
 def test_widowx_refuses_states_of_another_robot(widowx: RobotModel, shared_data: Path):

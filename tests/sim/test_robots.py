@@ -51,6 +51,47 @@ def test_model_is_found_at_a_file_its_folder_or_the_folder_above(shared_dir: Pat
         assert model() == folder / "wx250s.xml"
 
 
+def test_model_of_a_package_is_found_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = tmp_path / "gym_hil" / "assets" / "panda.xml"
+    file.parent.mkdir(parents=True)
+    file.write_text("<mujoco/>")
+    (tmp_path / "gym_hil" / "__init__.py").write_text("raise ImportError('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv(robots.ROBOTS_FOLDER_VARIABLE, raising=False)
+    model = robot_named("panda_robotiq_2f85").model
+    assert callable(model)
+    assert model() == file
+
+
+def test_model_is_found_where_robot_descriptions_keeps_menagerie_after_the_users_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for root in ("cache/mujoco_menagerie", "own"):
+        (tmp_path / root / "aloha").mkdir(parents=True)
+        (tmp_path / root / "aloha" / "aloha.xml").write_text("<mujoco/>")
+    monkeypatch.setenv("ROBOT_DESCRIPTIONS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv(robots.ROBOTS_FOLDER_VARIABLE, raising=False)
+    model = robot_named("aloha").model
+    assert callable(model)
+    assert model() == tmp_path / "cache" / "mujoco_menagerie" / "aloha" / "aloha.xml"
+    monkeypatch.setenv(robots.ROBOTS_FOLDER_VARIABLE, str(tmp_path / "own"))
+    assert model() == tmp_path / "own" / "aloha" / "aloha.xml"
+
+
+def test_aloha_drives_a_model_with_its_names(two_arms: RobotModel, tmp_path: Path):
+    """Our two-armed model under ALOHA's names: both arms and all four fingers are found and moved."""
+    assert isinstance(two_arms.robot.model, str)
+    (tmp_path / "aloha.xml").write_text(two_arms.robot.model.replace("/end_effector", "/gripper"))
+    aloha = RobotModel(robot_named("aloha", tmp_path))
+    rng = np.random.default_rng(0)
+    joint_rad = rng.uniform(-0.3, 0.3, (1, 12))
+    qpos = aloha.configuration(joint_rad, np.array([[0.0, 1.0]]))[0]
+    assert qpos[aloha.model.joint("left/waist").qposadr[0]] == joint_rad[0, 0]
+    assert qpos[aloha.model.joint("right/wrist_rotate").qposadr[0]] == joint_rad[0, 11]
+    assert qpos[aloha.model.joint("left/right_finger").qposadr[0]] == 0.002
+    assert qpos[aloha.model.joint("right/left_finger").qposadr[0]] == 0.037
+
+
 def test_widowx_tool_frame_is_bridges(widowx: RobotModel):
     """R_gripper_link = euler(rpy) @ [[0,0,1],[0,1,0],[-1,0,0]], the point 93.575 mm along its x."""
     rng = np.random.default_rng(0)
