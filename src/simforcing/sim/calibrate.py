@@ -1,0 +1,287 @@
+"""Fits the camera of a group of episodes and the lag between its frames and the measured states, with no weights.
+
+1. From a given camera, or from all around: correlation of changes, with silhouettes of points (`search`).
+2. Every lag from there, then Gauss-Newton on contours of renderings for the best two (`refine`).
+3. A score on frames that were not fitted, under this camera and under displaced ones, and a verdict by episode.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, UInt8
+
+from simforcing.sim.model import RobotModel
+from simforcing.sim.observation import Observation, observe, shrink
+from simforcing.sim.refine import Refined, Refiner
+from simforcing.sim.robot import Robot
+from simforcing.sim.search import Evidence, Found, Orbit, moved, search_around, search_near
+from simforcing.sim.silhouette_score import Overlap, overlap
+from simforcing.sim.surface import SurfacePoints
+from simforcing.types import Camera
+from simforcing.types.calibration import EpisodeFit, GroupFit
+from simforcing.types.cameras import resized_intrinsics
+
+COARSE_PX = 28  # short side of the pictures that are searched
+NUM_POINTS = 1200
+LAG_GENERATIONS = 15
+DISPLACED = 0.06  # of the picture's width: how far a wrong camera is turned to see what chance gives
+SIDES = ((1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateConfig:
+    """How a camera is looked for.
+
+    Args:
+        lags: lags that are tried.
+        free_focal: whether the focal length is fitted; otherwise it is the template's.
+        num_coarse_frames, num_fine_frames: frames of a group that are searched and refined on.
+        num_scored_frames: frames of an episode that it is scored on.
+        min_iou: an episode below it is left out.
+        seed: of everything random.
+    """
+
+    lags: tuple[int, ...] = (-1, 0, 1, 2, 3)
+    free_focal: bool = True
+    num_coarse_frames: int = 48
+    num_fine_frames: int = 60
+    num_scored_frames: int = 24
+    min_iou: float = 0.2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.lags:
+            raise ValueError("lags: at least one must be tried")
+        for name in ("num_coarse_frames", "num_fine_frames", "num_scored_frames"):
+            if getattr(self, name) < 4:
+                raise ValueError(f"{name} {getattr(self, name)}: needs at least 4 frames")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Episodes of one camera, ready to be fitted.
+
+    Args:
+        name: for reports. episodes: their names.
+        robot: what was filmed.
+        frames: all of their frames, one episode after the other, small (about 100 pixels high).
+        episode: which episode each frame is of, 0, 1, ...
+        qpos: the robot's configuration at each frame's time by the measured states, without any lag.
+        template: a camera of the frames' size; its focal lengths are the given ones or first guesses.
+        starts: cameras to start from; none searches all around.
+        pixel_aspect: see `Orbit`.
+        reach_m: of the robot: sets the distances of the search all around.
+        masks: of the robot, where they are given.
+    """
+
+    name: str
+    episodes: tuple[str, ...]
+    robot: Robot
+    frames: UInt8[np.ndarray, "f h w 3"]
+    episode: Int[np.ndarray, " f"]
+    qpos: Float[np.ndarray, "f q"]
+    template: Camera
+    starts: tuple[Camera, ...] = ()
+    pixel_aspect: float = 1.0
+    masks: Bool[np.ndarray, "f h w"] | None = None
+
+    def rows(self, chosen: Int[np.ndarray, " n"], lag: int) -> Int[np.ndarray, " n"]:
+        """Rows of `qpos` that frames show: row i - lag of the same episode, held at its ends."""
+        first = np.searchsorted(self.episode, self.episode[chosen], side="left")
+        last = np.searchsorted(self.episode, self.episode[chosen], side="right") - 1
+        return np.clip(chosen - lag, first, last)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hypothesis:
+    """A camera of the group's frame size and a lag, with the score of the stage that found them."""
+
+    camera: Camera
+    lag: int
+    score: float
+
+
+def hypotheses(group: Group, config: CalibrateConfig) -> list[Hypothesis]:
+    """Stage 1 and the lags of stage 2: the two best lags of every camera that the search kept, best first.
+
+    Raises ValueError where the robot is never seen to move.
+    """
+    coarse = _Coarse(group, config)
+    lag = min(config.lags, key=abs)
+    if group.starts:
+        found = [
+            search_near(coarse.evidence(lag), coarse.camera(start), free_focal=config.free_focal, seed=config.seed + 1)
+            for start in group.starts
+        ]
+    else:
+        found = search_around(coarse.evidence(lag), _orbit(group, coarse, config), seed=config.seed)
+    best: list[Hypothesis] = []
+    for one in found:
+        best += _by_lag(coarse, one, config)
+    if max(h.score for h in best) <= 0:
+        raise ValueError("the robot is never seen to move")
+    best.sort(key=lambda h: -h.score)
+    return [replace(h, camera=_resized(h.camera, group.template.size, coarse.factor)) for h in best]
+
+
+def _by_lag(coarse: "_Coarse", found: Found, config: CalibrateConfig) -> list[Hypothesis]:
+    """The two best lags from a camera, each with the camera adapted to it."""
+    tried = []
+    for lag in config.lags:
+        near = search_near(
+            coarse.evidence(lag),
+            found.camera,
+            free_focal=config.free_focal,
+            seed=config.seed + 2,
+            num_generations=LAG_GENERATIONS,
+        )
+        tried.append(Hypothesis(camera=near.camera, lag=lag, score=near.score))
+    return sorted(tried, key=lambda h: -h.score)[:2]
+
+
+def refine(group: Group, config: CalibrateConfig, hypothesis: Hypothesis) -> tuple[Hypothesis, Refined | None]:
+    """Stage 2: the hypothesis on true renderings; None where the robot's outline left the picture."""
+    chosen = _spread(len(group.frames), config.num_fine_frames)
+    observation = observe(group.frames, group.episode, group.masks).take(chosen)
+    with Refiner(RobotModel(group.robot), observation, group.qpos[group.rows(chosen, hypothesis.lag)]) as refiner:
+        try:
+            refined = refiner.refine(hypothesis.camera, free_focal=config.free_focal)
+        except (ValueError, np.linalg.LinAlgError):
+            return hypothesis, None
+    return replace(hypothesis, camera=refined.camera, score=refined.score), refined
+
+
+def judge(group: Group, config: CalibrateConfig, hypothesis: Hypothesis, refined: Refined) -> GroupFit:
+    """Stage 3: scores on frames that were not fitted, where there are enough, and a verdict for every episode."""
+    chosen = _scored_frames(group, config)
+    observation = observe(group.frames, group.episode, group.masks).take(chosen)
+    robot = RobotModel(group.robot)
+    by_lag: dict[int, Overlap] = {}
+    with Refiner(robot, observation, group.qpos[group.rows(chosen, hypothesis.lag)]) as refiner:
+        for lag in config.lags:
+            refiner.set_configurations(group.qpos[group.rows(chosen, lag)])
+            by_lag[lag] = overlap(refiner.render(hypothesis.camera), observation)
+        refiner.set_configurations(group.qpos[group.rows(chosen, hypothesis.lag)])
+        displaced = [overlap(refiner.render(camera), observation) for camera in _displaced(hypothesis.camera)]
+    fits = []
+    for number, name in enumerate(group.episodes):
+        own = observation.episode == number
+        fits.append(_verdict(name, own, by_lag, displaced, hypothesis.lag, config))
+    deviation = np.sqrt(np.diag(refined.covariance))
+    return GroupFit(
+        name=group.name,
+        camera=hypothesis.camera,
+        lag=hypothesis.lag,
+        episodes=tuple(fits),
+        position_deviation_m=float(np.linalg.norm(deviation[3:6])),
+        rotation_deviation_rad=float(np.linalg.norm(deviation[:3])),
+        focal_deviation=float(deviation[6]),
+    )
+
+
+def _verdict(
+    name: str,
+    own: Bool[np.ndarray, " f"],
+    by_lag: dict[int, Overlap],
+    displaced: list[Overlap],
+    lag: int,
+    config: CalibrateConfig,
+) -> EpisodeFit:
+    score = by_lag[lag]
+    seen = own & score.visible
+    if seen.sum() < max(2, 0.25 * own.sum()):
+        share = f"{int(seen.sum())} of {int(own.sum())}"
+        return EpisodeFit(name=name, accepted=False, reason=f"the robot is seen to move in {share} frames only")
+    iou, chance = score.iou(own), max(other.iou(own) for other in displaced)
+    low, high = score.interval(own, config.seed)
+    reason = ""
+    if iou < config.min_iou:
+        reason = f"silhouettes overlap by {iou:.2f} only, {config.min_iou:.2f} is asked"
+    elif low <= chance:
+        reason = f"silhouettes overlap by {iou:.2f} [{low:.2f}, {high:.2f}], by {chance:.2f} under a displaced camera"
+    return EpisodeFit(
+        name=name,
+        accepted=not reason,
+        iou=iou,
+        iou_low=low,
+        iou_high=high,
+        lag=max(by_lag, key=lambda one: by_lag[one].iou(own)),
+        reason=reason,
+    )
+
+
+def _displaced(camera: Camera) -> list[Camera]:
+    """Cameras turned so that the picture moves by a share of its width to each side."""
+    assert camera.intrinsics is not None
+    angle = DISPLACED * camera.size[1] / camera.intrinsics[0, 0]
+    return [moved(camera, angle * np.array([x, y, 0.0]), np.zeros(3)) for x, y in SIDES]
+
+
+def _scored_frames(group: Group, config: CalibrateConfig) -> Int[np.ndarray, " n"]:
+    """Some frames of every episode, those that were fitted last."""
+    fitted = np.isin(np.arange(len(group.frames)), _spread(len(group.frames), config.num_fine_frames))
+    chosen = []
+    for number in range(len(group.episodes)):
+        own = np.flatnonzero(group.episode == number)
+        fresh = own[~fitted[own]]
+        pool = fresh if len(fresh) >= config.num_scored_frames else own
+        chosen.append(pool[_spread(len(pool), config.num_scored_frames)])
+    return np.concatenate(chosen)
+
+
+def _spread(count: int, wanted: int) -> Int[np.ndarray, " n"]:
+    """`wanted` of `count` numbers, evenly."""
+    return np.unique(np.linspace(0, count - 1, min(count, wanted)).round().astype(np.int64))
+
+
+class _Coarse:
+    """A group's frames made small, and the robot's points at each of them for any lag."""
+
+    def __init__(self, group: Group, config: CalibrateConfig) -> None:
+        self.group = group
+        self.factor = max(1, round(min(group.template.size) / COARSE_PX))
+        self._chosen = _spread(len(group.frames), config.num_coarse_frames)
+        full = observe(group.frames, group.episode, group.masks)
+        small = shrink(full.change[self._chosen], self.factor)
+        if small.max() <= 0:
+            raise ValueError("nothing changes in any frame")
+        self._observation = replace(full.take(self._chosen), change=small)
+        self._points = SurfacePoints(RobotModel(group.robot), num_points=NUM_POINTS)
+        self._evidence: dict[int, Evidence] = {}
+
+    def evidence(self, lag: int) -> Evidence:
+        """For one lag."""
+        if lag not in self._evidence:
+            points = self._points.place(self.group.qpos[self.group.rows(self._chosen, lag)])
+            self._evidence[lag] = Evidence(observation=self._observation, points=points)
+        return self._evidence[lag]
+
+    def camera(self, camera: Camera) -> Camera:
+        """A camera of the group's frames, of the small ones."""
+        height, width = camera.size[0] // self.factor, camera.size[1] // self.factor
+        cut = (height * self.factor, width * self.factor)
+        assert camera.intrinsics is not None
+        return replace(
+            camera, size=(height, width), intrinsics=resized_intrinsics(camera.intrinsics, cut, (height, width))
+        )
+
+
+def _resized(camera: Camera, size: tuple[int, int], factor: int) -> Camera:
+    """Back to the group's frames."""
+    cut = (camera.size[0] * factor, camera.size[1] * factor)
+    assert camera.intrinsics is not None
+    return replace(camera, size=size, intrinsics=resized_intrinsics(camera.intrinsics, camera.size, cut))
+
+
+def _orbit(group: Group, coarse: _Coarse, config: CalibrateConfig) -> Orbit:
+    """All around where the robot's moving parts were."""
+    points = coarse.evidence(0 if 0 in config.lags else config.lags[0]).points
+    centre = points.reshape(-1, 3).mean(axis=0).astype(float)
+    reach = float(np.quantile(np.linalg.norm(points.reshape(-1, 3), axis=1), 0.98))
+    return Orbit(
+        template=coarse.camera(group.template),
+        centre_m=(centre[0], centre[1], centre[2]),
+        distance_m=(0.5 * reach, 2.0 * reach),
+        focal=Orbit.focal if config.free_focal else None,
+        pixel_aspect=group.pixel_aspect,
+    )

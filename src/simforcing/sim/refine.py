@@ -1,0 +1,129 @@
+"""Refines a camera by Gauss-Newton on contours of true renderings, to fractions of a pixel, with its covariance."""
+
+# MuJoCo ships no stubs:
+# pyright: reportAttributeAccessIssue=false, reportInvalidTypeForm=false
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from simforcing.sim.contours import Rendered, camera_jacobian, log_odds, match
+from simforcing.sim.model import RobotModel
+from simforcing.sim.observation import Observation
+from simforcing.sim.render import Renderer
+from simforcing.sim.search import moved
+from simforcing.types import Camera
+
+ROBUST_PX = 2.0  # outlines farther away count less and less
+FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 0.1, 1e-3, 1e3
+FAR_REACH_PX, NEAR_REACH_PX = 5.0, 2.5
+# Points of one outline are not independent, nor are the outlines of neighbouring frames: measured on scenes of known
+# truth, errors are so many times those of independent equations.
+INFLATION = 6.0
+SMALLEST_MOTION_PX = 0.02
+MIN_MATCHES = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refined:
+    """A camera, how well its silhouettes separate robot from ground, and how well it is known.
+
+    Args:
+        score: mean log odds of pixels being on the side that the silhouettes say; higher is better.
+        covariance: of (turn, rad; shift, m; log focal length) in the camera's frame; the last row is 0 where it is given.
+        residual_px: weighted root mean square distance of outlines.
+    """
+
+    camera: Camera
+    score: float
+    covariance: Float[np.ndarray, "7 7"]
+    residual_px: float
+
+
+class Refiner:
+    """Fits cameras to frames whose configurations are known. Use as a context manager: it holds an OpenGL context."""
+
+    def __init__(self, robot: RobotModel, observation: Observation, qpos: Float[np.ndarray, "f q"]) -> None:
+        self._robot, self._observation, self._qpos = robot, observation, qpos
+        self._renderer = Renderer(robot.model, size=observation.size)
+
+    def __enter__(self) -> "Refiner":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._renderer.close()
+
+    def set_configurations(self, qpos: Float[np.ndarray, "f q"]) -> None:
+        """Give the same frames other configurations (another lag)."""
+        self._qpos = qpos
+
+    def render(self, camera: Camera) -> Rendered:
+        """The robot in all frames."""
+        coverage = np.empty((len(self._qpos), *camera.size), np.float32)
+        depth = np.empty_like(coverage)
+        for i, row in enumerate(self._qpos):
+            self._robot.place(row)
+            picture = self._renderer.picture(self._robot.data, camera)
+            coverage[i], depth[i] = picture.coverage, picture.depth_m
+        return Rendered(coverage=coverage, depth_m=depth)
+
+    def refine(self, camera: Camera, *, free_focal: bool, num_steps: int = 16) -> Refined:
+        """The best camera met on the way down from `camera`.
+
+        Raises ValueError where the robot's outline is not in view.
+        """
+        damping, best = FIRST_DAMPING, self._look(camera, FAR_REACH_PX, free_focal)
+        current = best
+        for step in range(num_steps):
+            change = np.linalg.solve(
+                current.normal_matrix + damping * np.diag(np.diag(current.normal_matrix)), current.gradient
+            )
+            full = np.zeros(7)
+            full[: len(change)] = change
+            reach = FAR_REACH_PX if step < num_steps // 3 else NEAR_REACH_PX
+            tried = self._look(moved(current.camera, full[:3], full[3:6], float(full[6])), reach, free_focal)
+            damping = np.clip(damping * (0.5 if tried.score > current.score else 3.0), LEAST_DAMPING, MOST_DAMPING)
+            motion = float(np.abs(current.jacobian @ change).mean())
+            current = tried if tried.score > best.score - 0.05 * abs(best.score) else best
+            best = tried if tried.score > best.score else best
+            if motion < SMALLEST_MOTION_PX and reach == NEAR_REACH_PX:
+                break
+        return self._refined(best)
+
+    def _look(self, camera: Camera, reach_px: float, free_focal: bool) -> "_Look":
+        rendered = self.render(camera)
+        odds = log_odds(rendered, self._observation)
+        matches = match(rendered, odds, reach_px=reach_px)
+        if len(matches) < MIN_MATCHES:
+            raise ValueError("the robot's outline is not in view")
+        jacobian = camera_jacobian(matches, camera)[:, : 7 if free_focal else 6]
+        weight = 1 / matches.variance / (1 + (matches.offset_px / ROBUST_PX) ** 2)
+        weighted = jacobian * weight[:, None]
+        inside = rendered.coverage >= 0.5
+        return _Look(
+            camera=camera,
+            score=float((odds * np.where(inside, 1, -1)).mean()),
+            jacobian=jacobian,
+            normal_matrix=weighted.T @ jacobian + 1e-9 * np.eye(jacobian.shape[1]),
+            gradient=weighted.T @ matches.offset_px,
+            residual_px=float(np.sqrt((weight * matches.offset_px**2).sum() / weight.sum())),
+        )
+
+    def _refined(self, look: "_Look") -> Refined:
+        covariance = np.zeros((7, 7))
+        size = len(look.gradient)
+        covariance[:size, :size] = INFLATION**2 * np.linalg.inv(look.normal_matrix)
+        return Refined(camera=look.camera, score=look.score, covariance=covariance, residual_px=look.residual_px)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Look:
+    """One camera tried: its score, and the equations for a better one."""
+
+    camera: Camera
+    score: float
+    jacobian: Float[np.ndarray, "n p"]
+    normal_matrix: Float[np.ndarray, "p p"]
+    gradient: Float[np.ndarray, " p"]
+    residual_px: float
