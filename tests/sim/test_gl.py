@@ -15,8 +15,9 @@ def message_of(**changes: str) -> list[str]:
     program = (
         "from simforcing.sim.gl import load_mujoco\ntry:\n    load_mujoco()\nexcept RuntimeError as e:\n    print(e)"
     )
-    done = subprocess.run([sys.executable, "-c", program], env=os.environ | changes, capture_output=True, text=True)
-    return done.stdout.splitlines()
+    own = {name: value for name, value in os.environ.items() if name != "PYOPENGL_PLATFORM"}  # MuJoCo sets it
+    done = subprocess.run([sys.executable, "-c", program], env=own | changes, capture_output=True, text=True)
+    return done.stdout.splitlines() or done.stderr.splitlines()[-1:]
 
 
 def test_a_library_that_cannot_be_loaded_is_one_line_with_a_remedy(tmp_path: Path) -> None:
