@@ -12,7 +12,7 @@ from simforcing.sim.kinematics import Kinematics
 from simforcing.sim.model import RobotModel
 from simforcing.sim.replay import Layouts, TrackingLimits, replay
 from simforcing.sim.tabletop_arm import TABLETOP_ARM
-from simforcing.types import LAYOUTS, Episode, EpisodeSet, Layout
+from simforcing.types import LAYOUTS, Episode, EpisodeSet, Layout, Part
 from simforcing.types.layouts import Side
 
 POSES = Layouts(action=LAYOUTS["tabletop"], state=LAYOUTS["tabletop"])
@@ -201,6 +201,33 @@ def test_missing_numbers_are_refused_naming_the_row(robot: RobotModel, states: n
     valid[4, 1] = False
     with pytest.raises(ValueError, match="episode e7: states: translation of row 4 is missing"):
         replay(robot, replace(episode_of(state=states), state_valid=valid), POSES)
+
+
+JOINTS = (Part(kind="joint", size=6, frame="joint", unit="rad"),)
+
+
+def test_joints_without_gripper_take_it_from_the_actions_and_are_not_judged_by_them(
+    robot: RobotModel, states: np.ndarray, motion: np.ndarray
+):
+    """Commands lead the motion by centimetres; that is no error of a replay from joints."""
+    ahead = states.copy()
+    ahead[:, :3] += 0.05
+    layouts = Layouts(action=LAYOUTS["tabletop"], state=Layout(name="joints_only", parts=JOINTS))
+    found = replay(robot, episode_of(action=ahead, state=motion), layouts)
+    np.testing.assert_array_equal(found.joint_rad, motion)
+    np.testing.assert_allclose(found.openness[1:, 0], ahead[:-1, 6])
+    assert found.position_error_m.max() == 0
+
+
+def test_joints_and_poses_in_one_state_are_checked_against_each_other(
+    robot: RobotModel, states: np.ndarray, motion: np.ndarray
+):
+    layout = Layout(name="tabletop", parts=(*JOINTS, *LAYOUTS["tabletop"].parts))
+    rows = np.concatenate([motion, states], axis=1)
+    assert replay(robot, episode_of(state=rows), Layouts(state=layout)).position_error_m.max() < 1e-9
+    rows[4, 6] += 0.03
+    with pytest.raises(ValueError, match=r"frame 4: robot tabletop_arm replayed from joints is 0\.03 m off"):
+        replay(robot, episode_of(state=rows), Layouts(state=layout))
 
 
 def test_two_arms_are_replayed_from_joints_of_the_aloha_layout(two_arms: RobotModel):

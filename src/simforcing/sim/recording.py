@@ -28,6 +28,7 @@ class Recording:
         what: episode and table, for messages.
         layout: absolute: m, quaternion wxyz, rad, openness.
         valid: which numbers exist; None: all.
+        is_commanded: rows are where actions lead, not what was measured.
     """
 
     what: str
@@ -35,6 +36,7 @@ class Recording:
     time_s: Float[np.ndarray, " m"]
     values: Float[np.ndarray, "m a"]
     valid: Bool[np.ndarray, "m a"] | None = None
+    is_commanded: bool = False
 
     def has(self, arms: tuple[Arm, ...], *kinds: Kind) -> bool:
         """Whether it holds these parts of every arm."""
@@ -133,6 +135,7 @@ def read_commanded(
         layout=absolute,
         time_s=np.append(time_s, time_s[-1] + step_s),
         values=np.concatenate([first[None], targets]),
+        is_commanded=True,
     )
 
 

@@ -117,27 +117,19 @@ def replay(
     """
     arms = robot.robot.arms
     frame_time_s = np.arange(episode.num_frames) / episode.fps
-    tables = _measured(episode, layouts)
-    chosen = _choose(robot.robot, tables)
-    if chosen is None or not any(table.has(arms, "gripper") for table in tables):
-        commanded = _commanded(robot, episode, layouts, start_rad)
-        tables += [] if commanded is None else [commanded]
-    if chosen is None:
-        chosen = _choose_commanded(robot.robot, episode, layouts, tables)
-    source, table = chosen
+    source, table, tables = _tables(robot, episode, layouts, start_rad)
     solvers = [solver_of(robot, arm) for arm in arms]
     if table.has(arms, "joint"):
         joint_rad = _within_turns(robot, np.concatenate([table.joints(arm, frame_time_s) for arm in arms], axis=1))
         _check_joints(robot, episode, joint_rad, limits)
-        reference = next((state for state in tables if state is not table and _tells_tool(robot.robot, state)), None)
+        reference = next((state for state in tables if _tells_tool(robot.robot, state)), None)
     else:
-        reference = table
         starts = [None] * len(arms) if start_rad is None or source == "states" else by_arm(robot, start_rad)
         paths = [
             _follow(solver, table.poses(solver.arm, frame_time_s), start)
             for solver, start in zip(solvers, starts, strict=True)
         ]
-        joint_rad = np.concatenate(paths, axis=1)
+        joint_rad, reference = np.concatenate(paths, axis=1), table
     error = np.zeros((episode.num_frames, 2))
     if reference is not None:
         for solver, path in zip(solvers, by_arm(robot, joint_rad), strict=True):
@@ -161,6 +153,19 @@ def tool_error(
     found = np.array([solver.forward(row) for row in joint_rad])
     turned = Rotation.from_euler("xyz", found[:, 3:]) * Rotation.from_euler("xyz", poses[:, 3:]).inv()
     return np.stack([np.linalg.norm(found[:, :3] - poses[:, :3], axis=1), turned.magnitude()], axis=1)
+
+
+def _tables(
+    robot: RobotModel, episode: Episode, layouts: Layouts, start_rad: Float[np.ndarray, " j"] | None
+) -> tuple[Source, Recording, list[Recording]]:
+    """What to replay from, and every table that tells something; actions only where something is missing without."""
+    tables = _measured(episode, layouts)
+    chosen = _choose(robot.robot, tables)
+    if chosen is None or not any(table.has(robot.robot.arms, "gripper") for table in tables):
+        commanded = _commanded(robot, episode, layouts, start_rad)
+        tables += [] if commanded is None else [commanded]
+    source, table = chosen or _choose_commanded(robot.robot, episode, layouts, tables)
+    return source, table, tables
 
 
 def _measured(episode: Episode, layouts: Layouts) -> list[Recording]:
@@ -213,7 +218,8 @@ def _choose_commanded(
 
 
 def _tells_tool(robot: Robot, table: Recording) -> bool:
-    return table.has(robot.arms, *POSE) and table.layout.name in robot.layouts
+    """Whether it measured where the tools were."""
+    return not table.is_commanded and table.has(robot.arms, *POSE) and table.layout.name in robot.layouts
 
 
 def _require_known(robot: Robot, what: str, layout: Layout) -> None:
