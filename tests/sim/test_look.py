@@ -21,6 +21,12 @@ def test_same_generator_state_gives_the_same_look():
     assert looks[0] != looks[2]
 
 
+def test_a_look_does_not_depend_on_the_size_of_the_frames():
+    scene = SceneConfig().draw(np.random.default_rng(0))
+    looks = [draw_look("full", pinhole(scene, size_px), np.random.default_rng(1)) for size_px in (32, 64, 128)]
+    assert looks[0] == looks[1] == looks[2]
+
+
 def test_clutter_is_seen_and_never_within_the_workspace():
     counts = []
     for seed in range(40):

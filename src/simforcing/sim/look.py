@@ -128,8 +128,10 @@ def _clutter_places(camera: Camera) -> Float[np.ndarray, "n 2"]:
     places = np.array(TABLE_CENTRE_M) + np.stack([cos * along - sin * across, sin * along + cos * across], axis=1)
     radius, azimuth = np.linalg.norm(places, axis=1), np.arctan2(places[:, 1], places[:, 0])
     free = radius > np.where(np.abs(azimuth) < 1.5, WORKSPACE_M, BASE_M)
-    image = camera.project(np.concatenate([places, np.full((len(places), 1), 0.03)], axis=1))
-    in_view = ((image > 0) & (image < np.array(camera.size)[::-1] - 1)).all(axis=1)
+    share = (0.5 + camera.project(np.concatenate([places, np.full((len(places), 1), 0.03)], axis=1))) / camera.size[
+        ::-1
+    ]
+    in_view = ((share > 0) & (share < 1)).all(axis=1)
     return places[free & in_view]
 
 

@@ -9,6 +9,7 @@ where the depth is that of nothing, the picture is background, so masks need no 
 # pyright: reportAttributeAccessIssue=false, reportInvalidTypeForm=false
 
 import platform
+import sys
 from dataclasses import dataclass
 
 import mujoco
@@ -55,6 +56,7 @@ class Renderer:
     def __init__(self, model: mujoco.MjModel, *, size: tuple[int, int], supersample: int = 2) -> None:
         self._model, self.size, self._supersample = model, size, supersample
         height, width = size[0] * supersample, size[1] * supersample
+        self._closed = True  # until there is something to close
         self._gl = _open_context(width, height)
         self._scene = mujoco.MjvScene(model, maxgeom=MAX_GEOMS)
         for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION, mujoco.mjtRndFlag.mjRND_HAZE):
@@ -63,6 +65,7 @@ class Renderer:
         self._option.sitegroup[:] = 0
         model.vis.global_.offwidth, model.vis.global_.offheight = width, height
         self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
+        self._closed = False
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         self._rectangle = mujoco.MjrRect(0, 0, width, height)
         self._pixels = np.empty((height, width, 3), np.uint8)
@@ -118,9 +121,16 @@ class Renderer:
 
     def close(self) -> None:
         """Free the context; the renderer cannot be used afterwards."""
-        self._gl.make_current()
-        self._context.free()
-        self._gl.free()
+        if not self._closed:
+            self._closed = True
+            self._gl.make_current()
+            self._context.free()
+            self._gl.free()
+
+    def __del__(self) -> None:
+        # Left to the garbage collector, it would free its textures by number in another renderer's context.
+        if not sys.is_finalizing():
+            self.close()
 
     def _depth_m(self) -> Float[np.ndarray, "h w"]:
         """Of the nearest thing in each pixel that was last read, 0 where there is none."""
