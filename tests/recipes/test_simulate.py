@@ -1,0 +1,426 @@
+"""Paired sets: aligned, complete, the same however they are made, and never half there."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simforcing.data.lerobot import episode_names, read_columns, read_lerobot
+from simforcing.data.lerobot_writer import LeRobotWriter
+from simforcing.data.pairs import variants_root
+from simforcing.data.tabletop import VIEW, write_tabletop
+from simforcing.data.windows import MASK_LEVEL
+from simforcing.recipes.simulate import SimulateOptions, simulate
+from simforcing.sim.perturb import PerturbConfig
+from simforcing.types import Episode
+from simforcing.types.calibration import Calibration, EpisodeFit, GroupFit, write_calibration
+
+NUM_FRAMES, SIZE, NUM_EPISODES = 9, 48, 3
+STILL = PerturbConfig(
+    translation_bias_m=0.0,
+    translation_scale=0.0,
+    translation_noise_m=0.0,
+    rotation_bias_rad=0.0,
+    rotation_scale=0.0,
+    rotation_noise_rad=0.0,
+)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tabletop")
+    write_tabletop(root, num_episodes=NUM_EPISODES, seed=3, num_frames=NUM_FRAMES, size=SIZE, num_processes=1)
+    return root / "episodes"
+
+
+def run(source: Path, destination: Path, **options: Any) -> list[str]:
+    """`simulate` in this process with one variant unless told otherwise; returns what it reported."""
+    lines: list[str] = []
+    execution = {key: options.pop(key) for key in ("processes", "engine", "overwrite") if key in options}
+    simulate(
+        str(source),
+        destination,
+        SimulateOptions(**({"variants": 1} | options)),
+        **({"processes": 1} | execution),
+        report=lines.append,
+    )
+    return lines
+
+
+@pytest.fixture(scope="module")
+def paired(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("paired") / "set"
+    run(source, root, variants=2, depth=True, track=True)
+    return root
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    """Every file of both sets."""
+    sets = [folder for folder in (root, variants_root(root)) if folder.exists()]
+    return {
+        str(path.relative_to(root.parent)): path.read_bytes() for s in sets for path in s.rglob("*") if path.is_file()
+    }
+
+
+def frames(episode: Episode, view: str) -> np.ndarray:
+    return episode.view(view).frames.read(0, episode.num_frames)
+
+
+def masks(episode: Episode) -> np.ndarray:
+    source = episode.view("sim").masks
+    assert source is not None
+    return source.read(0, episode.num_frames)[..., 0] > MASK_LEVEL
+
+
+def record(root: Path) -> dict[str, Any]:
+    return json.loads((root / "meta" / "simulation.json").read_text())
+
+
+def test_a_pair_holds_the_sources_numbers_and_two_streams_with_one_camera(source: Path, paired: Path) -> None:
+    before, after = read_lerobot(source), read_lerobot(paired)
+    assert not after.rejected
+    assert not after.warnings
+    assert (after.robot, after.action_layout, after.state_layout) == (
+        "tabletop_arm",
+        before.action_layout,
+        before.state_layout,
+    )
+    for old, new in zip(before.episodes, after.episodes, strict=True):
+        assert (new.name, new.task, new.fps, new.num_frames) == (old.name, old.task, old.fps, old.num_frames)
+        np.testing.assert_array_equal(new.action, old.action)
+        np.testing.assert_array_equal(new.state, old.state)
+        np.testing.assert_array_equal(new.joint, old.joint)
+        assert [view.name for view in new.views] == ["real", "sim"]
+        assert new.view("real").camera == new.view("sim").camera == old.view(VIEW).camera
+        error = frames(new, "real").astype(float) - frames(old, VIEW)
+        assert 10 * np.log10(255**2 / np.mean(error**2)) > 30
+
+
+def test_the_sim_robot_lies_on_the_real_one_and_on_the_declared_background(paired: Path) -> None:
+    """Under the mask both show the same arm; a mask three pixels off shows something else."""
+    assert record(paired)["background"] == {"kind": "grey", "value": [128, 128, 128]}
+    for episode in read_lerobot(paired).episodes:
+        real, sim, mask = frames(episode, "real").astype(float), frames(episode, "sim").astype(float), masks(episode)
+        here = np.abs(real - sim).mean(axis=3)[mask].mean()
+        moved = np.roll(sim, 3, axis=2), np.roll(mask, 3, axis=2)
+        assert here < 0.6 * np.abs(real - moved[0]).mean(axis=3)[moved[1]].mean()
+        far = np.ones_like(mask)
+        for axis in (1, 2):
+            for shift in (-3, 3):
+                far &= ~np.roll(mask, shift, axis=axis)
+        assert abs(sim[far & ~mask] - 128).mean() < 3
+
+
+def test_depth_and_track_are_on_the_robot(paired: Path) -> None:
+    episodes = read_lerobot(paired).episodes
+    rows = read_columns(paired, ("sim_track", "sim_track_valid", "sim_joint_rad"))
+    for episode, columns in zip(episodes, rows, strict=True):
+        depth = episode.view("sim").depth
+        assert depth is not None
+        metres, mask = depth.read(0, NUM_FRAMES), masks(episode)
+        assert (metres[mask] > 0.2).mean() > 0.98
+        assert np.isfinite(columns["sim_track"]).all()
+        assert np.shape(columns["sim_track"]) == (NUM_FRAMES, 2)
+        camera = episode.view("sim").camera
+        assert camera is not None
+        assert episode.state is not None
+        seen = camera.project(episode.state[:, :3].astype(np.float64))
+        np.testing.assert_allclose(columns["sim_track"], seen, atol=0.05)
+        inside = ((seen >= -0.5) & (seen < SIZE - 0.5)).all(axis=1)
+        assert columns["sim_track_valid"] == inside.tolist()
+
+
+def test_variants_name_their_parents_start_like_them_and_keep_the_gripper(paired: Path) -> None:
+    parents, root = read_lerobot(paired).episodes, variants_root(paired)
+    found = read_lerobot(root)
+    rows = read_columns(root, ("parent", "draw"))
+    assert len(found.episodes) == 2 * NUM_EPISODES
+    assert episode_names(root) == [f"{parent.name}_{draw}" for parent in parents for draw in range(2)]
+    for episode, columns in zip(found.episodes, rows, strict=True):
+        parent = parents[columns["parent"][0]]
+        assert set(columns["draw"]) == {int(episode.name[-1])}
+        assert episode.task == parent.task
+        assert episode.state is not None
+        assert parent.state is not None
+        np.testing.assert_allclose(episode.state[0], parent.state[0], atol=2e-4)
+        np.testing.assert_array_equal(episode.state[:, 6], parent.state[:, 6])
+        np.testing.assert_array_equal(episode.action[:, 6], parent.action[:, 6])
+        off = np.linalg.norm(episode.state[:, :3] - parent.state[:, :3], axis=1)
+        assert off[-1] > 1e-3
+        lead = np.linalg.norm(
+            (episode.action - parent.action)[:-1, :3] - (episode.state - parent.state)[1:, :3], axis=1
+        )
+        assert lead.max() < 1e-3  # commands are moved as far as the states that they lead to
+        np.testing.assert_array_equal(frames(episode, "sim")[0], frames(parent, "sim")[0])
+    assert record(root)["rejected_proposals"]["rate"] < 1
+
+
+def test_without_amplitude_a_variant_is_its_parent_bit_for_bit(source: Path, tmp_path: Path) -> None:
+    run(source, tmp_path / "set", perturb=STILL)
+    parents, variants = (read_lerobot(root).episodes for root in (tmp_path / "set", tmp_path / "set-variants"))
+    for parent, variant in zip(parents, variants, strict=True):
+        for table in ("action", "state", "joint"):
+            np.testing.assert_array_equal(getattr(parent, table), getattr(variant, table))
+        np.testing.assert_array_equal(frames(parent, "sim"), frames(variant, "sim"))
+
+
+def test_processes_change_no_byte(source: Path, paired: Path, tmp_path: Path) -> None:
+    run(source, tmp_path / "set", variants=2, depth=True, track=True, processes=2)
+    assert tree(tmp_path / "set") == tree(paired)
+
+
+def test_another_seed_changes_the_variants_alone(source: Path, paired: Path, tmp_path: Path) -> None:
+    run(source, tmp_path / "set", variants=2, depth=True, track=True, seed=1)
+    before, after = tree(paired), tree(tmp_path / "set")
+    changed = {name for name in before if before[name] != after[name]}
+    assert not any(name.startswith("set/") and "simulation.json" not in name for name in changed)
+    assert any(name.startswith("set-variants/videos") for name in changed)
+
+
+def test_a_killed_run_goes_on_and_ends_in_the_same_sets(source: Path, paired: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "simforcing", "simulate", str(source), str(tmp_path / "set")]
+    command += ["--variants", "2", "--depth", "--track", "--processes", "1"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    parts = tmp_path / "set.parts"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None and not (parts / "000000").is_dir():
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "set").exists()
+    kept = {path: path.stat().st_ino for path in parts.glob("0*/*.mp4")}
+    assert kept
+    lines = run(source, tmp_path / "set", variants=2, depth=True, track=True)
+    assert any("episodes are finished already" in line for line in lines)
+    assert tree(tmp_path / "set") == tree(paired)
+    used = {path.stat().st_ino for path in (tmp_path / "set").rglob("*.mp4")}
+    assert used & set(kept.values())  # taken as they were, not rendered again
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["set", "set-variants"]
+
+
+def test_a_run_that_stops_between_the_two_sets_goes_on(
+    source: Path, paired: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = LeRobotWriter.close
+
+    def stop(writer: LeRobotWriter) -> None:
+        if "real" in writer.views:
+            writer.abort()
+            raise KeyboardInterrupt
+        close(writer)
+
+    monkeypatch.setattr(LeRobotWriter, "close", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(source, tmp_path / "set", variants=2, depth=True, track=True)
+    monkeypatch.undo()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["set-variants", "set.parts"]
+    run(source, tmp_path / "set", variants=2, depth=True, track=True)
+    assert tree(tmp_path / "set") == tree(paired)
+
+
+def test_finished_episodes_of_other_options_are_neither_used_nor_lost(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(writer: LeRobotWriter) -> None:
+        writer.abort()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LeRobotWriter, "close", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(source, tmp_path / "set", variants=0)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"3 finished episodes of other options \(background grey, now white\)"):
+        run(source, tmp_path / "set", variants=0, background="white")
+    assert len(list((tmp_path / "set.parts").glob("0*"))) == NUM_EPISODES
+    run(source, tmp_path / "set", variants=0, background="white", overwrite=True)
+    assert record(tmp_path / "set")["background"]["kind"] == "white"
+
+
+def test_existing_sets_are_kept_unless_overwritten(source: Path, paired: Path) -> None:
+    before = tree(paired)
+    with pytest.raises(ValueError, match="exists; choose another name or overwrite it"):
+        run(source, paired, variants=0)
+    assert tree(paired) == before
+
+
+@pytest.mark.parametrize("kind", ["mean", "plate"])
+def test_an_episodes_own_background_is_stored_and_lies_behind_the_robot(
+    source: Path, tmp_path: Path, kind: str
+) -> None:
+    from PIL import Image
+
+    run(source, tmp_path / "set", variants=0, background=kind)
+    pattern = record(tmp_path / "set")["background"]["files"]
+    for index, episode in enumerate(read_lerobot(tmp_path / "set").episodes):
+        picture = np.asarray(Image.open(tmp_path / "set" / pattern.format(index=index))).astype(float)
+        sim, mask = frames(episode, "sim").astype(float), masks(episode)
+        near = mask | np.roll(mask, 2, 1) | np.roll(mask, -2, 1) | np.roll(mask, 2, 2) | np.roll(mask, -2, 2)
+        assert np.abs(sim - picture)[~near].mean() < 3
+        assert np.abs(frames(episode, "real") - picture)[~near].mean() < 12
+
+
+def test_another_size_moves_the_camera_with_the_frames(source: Path, tmp_path: Path) -> None:
+    run(source, tmp_path / "set", variants=0, size=(24, 32), track=True)
+    episode = read_lerobot(tmp_path / "set").episodes[0]
+    camera = episode.view("sim").camera
+    assert camera is not None
+    assert camera.size == episode.view("real").frames.size == (24, 32)
+    assert camera.intrinsics is not None
+    assert camera.intrinsics[0, 0] / camera.intrinsics[1, 1] == pytest.approx(32 / 24)
+    real, sim, mask = frames(episode, "real").astype(float), frames(episode, "sim").astype(float), masks(episode)
+    assert np.abs(real - sim).mean(axis=3)[mask].mean() < 45
+
+
+def calibration_of(source: Path, path: Path, *, lag: int = 0, reject: str = "", **changes: Any) -> Path:
+    """A calibration file with the true cameras, one group per episode."""
+    data = read_lerobot(source)
+    groups = tuple(
+        GroupFit(
+            name=episode.name,
+            camera=episode.view(VIEW).camera,
+            lag=lag,
+            episodes=(
+                EpisodeFit(
+                    name=episode.name,
+                    accepted=episode.name != reject,
+                    iou=0.9,
+                    reason="never in view" if episode.name == reject else "",
+                ),
+            ),
+        )
+        for episode in data.episodes
+    )
+    fitted = Calibration(
+        data=str(source),
+        fingerprint=data.fingerprint,
+        view=VIEW,
+        robot="tabletop_arm",
+        groups=groups,
+        seed=0,
+        settings={},
+    )
+    write_calibration(path, replace(fitted, **changes))
+    return path
+
+
+def test_a_calibrations_lag_shifts_the_sim_and_its_verdict_leaves_episodes_out(
+    source: Path, paired: Path, tmp_path: Path
+) -> None:
+    rejected = read_lerobot(source).episodes[1].name
+    fitted = calibration_of(source, tmp_path / "calibration.json", lag=1, reject=rejected)
+    lines = run(source, tmp_path / "set", variants=0, calibration=fitted)
+    assert any(f"episode {rejected} is left out: never in view" in line for line in lines)
+    assert record(tmp_path / "set")["left_out"] == {rejected: "never in view"}
+    kept = [episode for episode in read_lerobot(paired).episodes if episode.name != rejected]
+    for before, after in zip(kept, read_lerobot(tmp_path / "set").episodes, strict=True):
+        entry = record(tmp_path / "set")["episodes"][after.name]
+        assert (entry["lag"], entry["iou"]) == (1, 0.9)
+        old, new = masks(before), masks(after)
+        assert (new[1:] == old[:-1]).mean() > 0.995
+        assert (new[0] == old[0]).mean() > 0.995
+        np.testing.assert_array_equal(after.state, before.state)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"fingerprint": "of yesterday"}, {}, "run `simforcing calibrate` on it again"),
+        ({"robot": "aloha"}, {"robot": "tabletop_arm"}, "calibrated for robot aloha, asked for tabletop_arm"),
+        ({"view": "wrist"}, {"view": VIEW}, "calibrated for view wrist, asked for front"),
+        ({"view": "wrist"}, {}, "no view 'wrist'; views: front"),
+        ({"robot": "r2d2"}, {}, "unknown robot 'r2d2'; choices: tabletop_arm"),
+    ],
+)
+def test_a_calibration_of_something_else_is_refused(
+    source: Path, tmp_path: Path, changes: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
+    fitted = calibration_of(source, tmp_path / "calibration.json", **changes)
+    with pytest.raises(ValueError, match=message):
+        run(source, tmp_path / "set", calibration=fitted, **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["calibration.json"]
+
+
+def without_cameras(source: Path, root: Path) -> Path:
+    """The same set without cameras."""
+    import shutil
+
+    shutil.copytree(source, root)
+    (root / "meta" / "cameras.json").unlink()
+    return root
+
+
+def test_without_a_camera_the_line_says_what_to_run(source: Path, tmp_path: Path) -> None:
+    bare = without_cameras(source, tmp_path / "bare")
+    with pytest.raises(ValueError, match=r"no camera of view front is known .* run `simforcing calibrate`"):
+        run(bare, tmp_path / "set")
+
+
+def test_an_episode_that_cannot_be_replayed_or_decoded_is_left_out_by_name(source: Path, tmp_path: Path) -> None:
+    data = read_lerobot(source)
+    root = tmp_path / "own"
+    with LeRobotWriter(
+        root,
+        fps=5,
+        views={VIEW: (SIZE, SIZE)},
+        action_layout=data.action_layout,
+        state_layout=data.state_layout,
+        robot="tabletop_arm",
+    ) as writer:
+        for index, episode in enumerate(data.episodes):
+            assert episode.state is not None
+            state = episode.state.copy()
+            if index == 1:
+                state[4, :3] = (0.9, 0.3, 0.1)
+            camera = episode.view(VIEW).camera
+            assert camera is not None
+            writer.add(frames={VIEW: frames(episode, VIEW)}, action=episode.action, state=state, cameras={VIEW: camera})
+    lines = run(root, tmp_path / "set", variants=0)
+    reason = record(tmp_path / "set")["left_out"]["episode_000001"]
+    assert reason.startswith("frame 4: robot tabletop_arm replayed from states is ")
+    assert any(line.endswith(f"episode episode_000001 is left out: {reason}") for line in lines)
+    assert len(read_lerobot(tmp_path / "set").episodes) == NUM_EPISODES - 1
+
+
+def test_where_nothing_can_be_rendered_no_set_appears(source: Path, tmp_path: Path) -> None:
+    from simforcing.sim.replay import TrackingLimits
+
+    with pytest.raises(ValueError, match=r"no episode could be rendered \(3 left out: episode_000000: frame"):
+        run(source, tmp_path / "set", limits=TrackingLimits(position_m=0.0, rotation_rad=0.0))
+    assert [path.name for path in tmp_path.iterdir()] == ["set.parts"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"robot": "r2d2"}, "unknown robot 'r2d2'; choices: tabletop_arm, widowx_250s"),
+        ({"view": "wrist"}, "no view 'wrist'; views: front"),
+        ({"size": (31, 32)}, "size 31x32: both sides must be even"),
+        ({"variants": -1}, "variants -1: must not be negative"),
+        ({"processes": 0}, "num_processes 0: must be at least 1"),
+    ],
+)
+def test_impossible_options_are_refused_by_name(
+    source: Path, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(source, tmp_path / "set", **options)
+    assert not (tmp_path / "set").exists()
+
+
+def test_a_ray_cluster_changes_no_byte(source: Path, paired: Path, tmp_path: Path, project_root: Path) -> None:
+    pytest.importorskip("ray", reason="ray is not installed (extra cluster)")
+    # In a process of its own, as a cluster's workers import the package as installed, unchanged by pytest.
+    command = [sys.executable, "-m", "simforcing", "simulate", str(source), str(tmp_path / "set")]
+    command += ["--variants", "2", "--depth", "--track", "--engine", "ray", "--processes", "2"]
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert tree(tmp_path / "set") == tree(paired)
