@@ -181,24 +181,6 @@ def test_proposals_beyond_reach_are_rejected_and_a_hopeless_variant_says_why(rob
         Perturber(robot, wild).variant(parent, seed=0, episode=0, draw=4)
 
 
-def test_lowest_point_of_meshes_is_that_of_all_their_vertices(widowx: RobotModel):
-    height_m = LowestPoint(widowx).heights_m(widowx.configuration(widowx.home_rad[None], np.ones((1, 1))))[0]
-    model, data, points = widowx.model, widowx.data, []
-    for geom in range(model.ngeom):
-        mesh = model.geom_dataid[geom]
-        if mesh >= 0 and model.body_weldid[model.geom_bodyid[geom]] != 0:
-            first, count = model.mesh_vertadr[mesh], model.mesh_vertnum[mesh]
-            vertices = model.mesh_vert[first : first + count]
-            points.append(vertices @ data.geom_xmat[geom].reshape(3, 3).T + data.geom_xpos[geom])
-    np.testing.assert_allclose(height_m, np.concatenate(points)[:, 2].min(), atol=1e-6)
-
-
-def test_lowest_point_of_primitive_shapes_is_the_finger_tips(robot: RobotModel, low_rad: np.ndarray):
-    """Fingers end 13 mm beyond the tool's point, and the gripper points straight down."""
-    qpos = robot.configuration(low_rad[None], np.ones((1, 1)))
-    assert abs(LowestPoint(robot).heights_m(qpos)[0] - (0.06 - 0.013)) < 2e-4
-
-
 @pytest.mark.parametrize(
     ("robot", "folder"), [("widowx", "bridge_rlds/1.0.0"), ("panda", "droid"), ("panda", "droid_raw")]
 )
