@@ -15,9 +15,12 @@ import pytest
 
 from simforcing.data.lerobot import episode_names, read_columns, read_lerobot
 from simforcing.data.lerobot_writer import LeRobotWriter
+from simforcing.data.open import open_dataset
 from simforcing.data.pairs import variants_root
 from simforcing.data.tabletop import VIEW, write_tabletop
 from simforcing.data.windows import MASK_LEVEL
+from simforcing.recipes import RunOptions, recipe_named
+from simforcing.recipes.execute import execute
 from simforcing.recipes.simulate import SimulateOptions, simulate
 from simforcing.sim.perturb import PerturbConfig
 from simforcing.types import Episode
@@ -424,3 +427,19 @@ def test_a_ray_cluster_changes_no_byte(source: Path, paired: Path, tmp_path: Pat
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
     assert tree(tmp_path / "set") == tree(paired)
+
+
+@pytest.mark.parametrize(("folder", "view"), [("set", "real"), ("set", "sim"), ("set-variants", "sim")])
+def test_training_takes_a_paired_set_as_it_is(trainable: Path, tmp_path: Path, folder: str, view: str) -> None:
+    data = open_dataset(trainable / folder, cameras=(view,))
+    options = RunOptions(held_out=2, views=(view,))
+    bundle = execute(recipe_named("debug")(data, options), data, tmp_path / "run", report=lambda line: None)
+    assert bundle.spec.views == (view,)
+
+
+@pytest.fixture(scope="module")
+def trainable(tabletop_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A paired set with windows long enough for the debug recipe."""
+    root = tmp_path_factory.mktemp("trainable")
+    run(tabletop_root / "episodes", root / "set")
+    return root
