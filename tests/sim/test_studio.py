@@ -1,5 +1,7 @@
 """The studio renders what a fresh renderer renders, and says where the tool is seen."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -55,6 +57,13 @@ def test_pictures_equal_those_of_a_fresh_renderer_and_equal_rows_are_drawn_once(
 def test_a_process_keeps_one_studio_and_replaces_it_for_another_size(studio: Studio) -> None:
     assert studio_of("tabletop_arm", None, SIZE) is studio
     assert len(robot_shapes(studio.robot)) > 10
+
+
+def test_a_process_that_leaves_its_studio_open_ends_in_silence() -> None:
+    """As the processes of a pool do: the studio is closed while OpenGL can still be called."""
+    program = f"from simforcing.sim.studio import studio_of; studio_of('tabletop_arm', None, {SIZE})"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("lag", [-2, 0, 1, 3])

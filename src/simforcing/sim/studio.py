@@ -66,6 +66,9 @@ def studio_of(robot: str, path: Path | None, size: tuple[int, int]) -> Studio:
     if key not in _kept:
         close_studios()
         _kept[key] = Studio(robot_named(robot, path), size)
+        # Exit hooks run last first, and MuJoCo ends EGL in one that its first context registers: this one follows it.
+        atexit.unregister(close_studios)
+        atexit.register(close_studios)
     return _kept[key]
 
 
@@ -73,9 +76,6 @@ def close_studios() -> None:
     """Free what this process keeps."""
     while _kept:
         _kept.popitem()[1].close()
-
-
-atexit.register(close_studios)  # while OpenGL can still be called
 
 
 def shown_rows(num_frames: int, lag: int) -> Int[np.ndarray, " f"]:
