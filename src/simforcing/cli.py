@@ -162,6 +162,68 @@ class Perturbation:
 HowFar = Annotated[Perturbation, tyro.conf.arg(name="")]
 
 
+def calibrate(
+    source: str,
+    out: Path,
+    /,
+    view: str | None = None,
+    robot: str | None = None,
+    robot_path: Path | None = None,
+    start: Path | None = None,
+    fovy_deg: float | None = None,
+    aspect: float | None = None,
+    lags: tuple[int, ...] = (-1, 0, 1, 2, 3),
+    groups: Literal["auto", "one", "each"] = "auto",
+    stored_cameras: bool = True,
+    masks: bool = False,
+    min_iou: float = 0.2,
+    seed: int = 0,
+    processes: int | None = None,
+    gl: Literal["egl", "osmesa"] | None = None,
+) -> None:
+    """Find the camera of each group of episodes and the lag of its frames, by matching the robot's silhouettes.
+
+    Args:
+        source: any readable data set.
+        out: JSON file to write, for `simforcing simulate --calibration`; a sheet of overlays is written beside it.
+        view: camera of the set; default the first.
+        robot: name of the robot; default as the set declares.
+        robot_path: its model file, or the folder that holds it.
+        start: JSON of a camera to start from; default all around the robot.
+        fovy_deg: vertical field of view, where it is known; else it is fitted.
+        aspect: width over height of the picture that the camera took, where the stored one was squashed (1.778).
+        lags: lags to try: frame i shows the state of row i - lag.
+        groups: which episodes share a camera; auto compares their backgrounds.
+        stored_cameras: start from the cameras that the set itself holds.
+        masks: use the set's masks of the robot instead of what changes.
+        min_iou: episodes whose silhouettes overlap less are left out.
+        seed: of the search.
+        processes: groups side by side; default one per core.
+        gl: how to render without a screen; default egl, or what MUJOCO_GL says.
+    """
+    from simforcing.sim.gl import load_mujoco
+
+    load_mujoco(gl)  # before anything else imports it
+    from simforcing.recipes.calibrate import CalibrateOptions, read_camera, table
+    from simforcing.recipes.calibrate import calibrate as run
+
+    options = CalibrateOptions(
+        view=view,
+        robot=robot,
+        robot_path=robot_path,
+        start=None if start is None else read_camera(start),
+        fovy_deg=fovy_deg,
+        aspect=aspect,
+        lags=lags,
+        groups=groups,
+        stored_cameras=stored_cameras,
+        masks=masks,
+        min_iou=min_iou,
+        seed=seed,
+    )
+    print("\n".join(table(run(source, out, options, processes=processes, report=say))))
+
+
 def simulate(
     source: str,
     destination: Path,
@@ -425,6 +487,7 @@ def doctor(run: Path | None = None, /, data: str | None = None, how: HowToComput
 COMMANDS = {
     "convert": convert,
     "tabletop": tabletop,
+    "calibrate": calibrate,
     "simulate": simulate,
     "view": view,
     "train": train,

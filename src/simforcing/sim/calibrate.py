@@ -33,7 +33,6 @@ class CalibrateConfig:
     """How a camera is looked for.
 
     Args:
-        lags: lags that are tried.
         free_focal: whether the focal length is fitted; otherwise it is the template's.
         num_coarse_frames, num_fine_frames: frames of a group that are searched and refined on.
         num_scored_frames: frames of an episode that it is scored on.
@@ -41,17 +40,14 @@ class CalibrateConfig:
         seed: of everything random.
     """
 
-    lags: tuple[int, ...] = (-1, 0, 1, 2, 3)
     free_focal: bool = True
     num_coarse_frames: int = 48
-    num_fine_frames: int = 60
+    num_fine_frames: int = 40
     num_scored_frames: int = 24
     min_iou: float = 0.2
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.lags:
-            raise ValueError("lags: at least one must be tried")
         for name in ("num_coarse_frames", "num_fine_frames", "num_scored_frames"):
             if getattr(self, name) < 4:
                 raise ValueError(f"{name} {getattr(self, name)}: needs at least 4 frames")
@@ -66,7 +62,8 @@ class Group:
         robot: what was filmed.
         frames: all of their frames, one episode after the other, small (about 100 pixels high).
         episode: which episode each frame is of, 0, 1, ...
-        qpos: the robot's configuration at each frame's time by the measured states, without any lag.
+        lags, qpos: lags that may be tried, and for each of them the robot's configuration at every frame by the
+            measured states: frame i shows row i - lag of its episode.
         template: a camera of the frames' size; its focal lengths are the given ones or first guesses.
         starts: cameras to start from; none searches all around.
         pixel_aspect: see `Orbit`.
@@ -79,17 +76,21 @@ class Group:
     robot: Robot
     frames: UInt8[np.ndarray, "f h w 3"]
     episode: Int[np.ndarray, " f"]
-    qpos: Float[np.ndarray, "f q"]
+    lags: tuple[int, ...]
+    qpos: Float[np.ndarray, "l f q"]
     template: Camera
     starts: tuple[Camera, ...] = ()
     pixel_aspect: float = 1.0
     masks: Bool[np.ndarray, "f h w"] | None = None
 
-    def rows(self, chosen: Int[np.ndarray, " n"], lag: int) -> Int[np.ndarray, " n"]:
-        """Rows of `qpos` that frames show: row i - lag of the same episode, held at its ends."""
-        first = np.searchsorted(self.episode, self.episode[chosen], side="left")
-        last = np.searchsorted(self.episode, self.episode[chosen], side="right") - 1
-        return np.clip(chosen - lag, first, last)
+    def configurations(self, chosen: Int[np.ndarray, " n"], lag: int) -> Float[np.ndarray, "n q"]:
+        """The robot at some frames under a lag."""
+        return self.qpos[self.lags.index(lag)][chosen]
+
+    @property
+    def observation(self) -> Observation:
+        """The frames with their cues."""
+        return observe(self.frames, self.episode, self.masks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +108,7 @@ def hypotheses(group: Group, config: CalibrateConfig) -> list[Hypothesis]:
     Raises ValueError where the robot is never seen to move.
     """
     coarse = _Coarse(group, config)
-    lag = min(config.lags, key=abs)
+    lag = min(group.lags, key=abs)
     if group.starts:
         found = [
             search_near(coarse.evidence(lag), coarse.camera(start), free_focal=config.free_focal, seed=config.seed + 1)
@@ -127,7 +128,7 @@ def hypotheses(group: Group, config: CalibrateConfig) -> list[Hypothesis]:
 def _by_lag(coarse: "_Coarse", found: Found, config: CalibrateConfig) -> list[Hypothesis]:
     """The two best lags from a camera, each with the camera adapted to it."""
     tried = []
-    for lag in config.lags:
+    for lag in coarse.group.lags:
         near = search_near(
             coarse.evidence(lag),
             found.camera,
@@ -142,8 +143,8 @@ def _by_lag(coarse: "_Coarse", found: Found, config: CalibrateConfig) -> list[Hy
 def refine(group: Group, config: CalibrateConfig, hypothesis: Hypothesis) -> tuple[Hypothesis, Refined | None]:
     """Stage 2: the hypothesis on true renderings; None where the robot's outline left the picture."""
     chosen = _spread(len(group.frames), config.num_fine_frames)
-    observation = observe(group.frames, group.episode, group.masks).take(chosen)
-    with Refiner(RobotModel(group.robot), observation, group.qpos[group.rows(chosen, hypothesis.lag)]) as refiner:
+    observation = group.observation.take(chosen)
+    with Refiner(RobotModel(group.robot), observation, group.configurations(chosen, hypothesis.lag)) as refiner:
         try:
             refined = refiner.refine(hypothesis.camera, free_focal=config.free_focal)
         except (ValueError, np.linalg.LinAlgError):
@@ -151,48 +152,57 @@ def refine(group: Group, config: CalibrateConfig, hypothesis: Hypothesis) -> tup
     return replace(hypothesis, camera=refined.camera, score=refined.score), refined
 
 
-def judge(group: Group, config: CalibrateConfig, hypothesis: Hypothesis, refined: Refined) -> GroupFit:
-    """Stage 3: scores on frames that were not fitted, where there are enough, and a verdict for every episode."""
+def judge(group: Group, config: CalibrateConfig, hypothesis: Hypothesis) -> tuple[EpisodeFit, ...]:
+    """Stage 3: a score and a verdict for each of the group's episodes, on frames that were not fitted, if possible.
+
+    The episodes may be others than those of the fit, seen by the same camera.
+    """
     chosen = _scored_frames(group, config)
-    observation = observe(group.frames, group.episode, group.masks).take(chosen)
-    robot = RobotModel(group.robot)
+    observation = group.observation.take(chosen)
     by_lag: dict[int, Overlap] = {}
-    with Refiner(robot, observation, group.qpos[group.rows(chosen, hypothesis.lag)]) as refiner:
-        for lag in config.lags:
-            refiner.set_configurations(group.qpos[group.rows(chosen, lag)])
-            by_lag[lag] = overlap(refiner.render(hypothesis.camera), observation)
-        refiner.set_configurations(group.qpos[group.rows(chosen, hypothesis.lag)])
+    with Refiner(RobotModel(group.robot), observation, group.configurations(chosen, hypothesis.lag)) as refiner:
         displaced = [overlap(refiner.render(camera), observation) for camera in _displaced(hypothesis.camera)]
-    fits = []
-    for number, name in enumerate(group.episodes):
-        own = observation.episode == number
-        fits.append(_verdict(name, own, by_lag, displaced, hypothesis.lag, config))
+        for lag in group.lags:
+            refiner.set_configurations(group.configurations(chosen, lag))
+            by_lag[lag] = overlap(refiner.render(hypothesis.camera), observation)
+    scores = Scores(by_lag=by_lag, displaced=displaced, lag=hypothesis.lag)
+    return tuple(
+        _verdict(name, observation.episode == number, scores, config) for number, name in enumerate(group.episodes)
+    )
+
+
+def group_fit(
+    name: str, hypothesis: Hypothesis, refined: Refined, episodes: tuple[EpisodeFit, ...], camera: Camera
+) -> GroupFit:
+    """The record of a fit; `camera` is the fitted one for the stored image size."""
     deviation = np.sqrt(np.diag(refined.covariance))
     return GroupFit(
-        name=group.name,
-        camera=hypothesis.camera,
+        name=name,
+        camera=camera,
         lag=hypothesis.lag,
-        episodes=tuple(fits),
+        episodes=episodes,
         position_deviation_m=float(np.linalg.norm(deviation[3:6])),
         rotation_deviation_rad=float(np.linalg.norm(deviation[:3])),
         focal_deviation=float(deviation[6]),
     )
 
 
-def _verdict(
-    name: str,
-    own: Bool[np.ndarray, " f"],
-    by_lag: dict[int, Overlap],
-    displaced: list[Overlap],
-    lag: int,
-    config: CalibrateConfig,
-) -> EpisodeFit:
-    score = by_lag[lag]
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Overlaps under every lag, and under displaced cameras at the fitted lag."""
+
+    by_lag: dict[int, Overlap]
+    displaced: list[Overlap]
+    lag: int
+
+
+def _verdict(name: str, own: Bool[np.ndarray, " f"], scores: Scores, config: CalibrateConfig) -> EpisodeFit:
+    score = scores.by_lag[scores.lag]
     seen = own & score.visible
     if seen.sum() < max(2, 0.25 * own.sum()):
         share = f"{int(seen.sum())} of {int(own.sum())}"
         return EpisodeFit(name=name, accepted=False, reason=f"the robot is seen to move in {share} frames only")
-    iou, chance = score.iou(own), max(other.iou(own) for other in displaced)
+    iou, chance = score.iou(own), max(other.iou(own) for other in scores.displaced)
     low, high = score.interval(own, config.seed)
     reason = ""
     if iou < config.min_iou:
@@ -205,7 +215,7 @@ def _verdict(
         iou=iou,
         iou_low=low,
         iou_high=high,
-        lag=max(by_lag, key=lambda one: by_lag[one].iou(own)),
+        lag=max(scores.by_lag, key=lambda one: scores.by_lag[one].iou(own)),
         reason=reason,
     )
 
@@ -241,7 +251,7 @@ class _Coarse:
         self.group = group
         self.factor = max(1, round(min(group.template.size) / COARSE_PX))
         self._chosen = _spread(len(group.frames), config.num_coarse_frames)
-        full = observe(group.frames, group.episode, group.masks)
+        full = group.observation
         small = shrink(full.change[self._chosen], self.factor)
         if small.max() <= 0:
             raise ValueError("nothing changes in any frame")
@@ -252,7 +262,7 @@ class _Coarse:
     def evidence(self, lag: int) -> Evidence:
         """For one lag."""
         if lag not in self._evidence:
-            points = self._points.place(self.group.qpos[self.group.rows(self._chosen, lag)])
+            points = self._points.place(self.group.configurations(self._chosen, lag))
             self._evidence[lag] = Evidence(observation=self._observation, points=points)
         return self._evidence[lag]
 
@@ -275,7 +285,7 @@ def _resized(camera: Camera, size: tuple[int, int], factor: int) -> Camera:
 
 def _orbit(group: Group, coarse: _Coarse, config: CalibrateConfig) -> Orbit:
     """All around where the robot's moving parts were."""
-    points = coarse.evidence(0 if 0 in config.lags else config.lags[0]).points
+    points = coarse.evidence(min(group.lags, key=abs)).points
     centre = points.reshape(-1, 3).mean(axis=0).astype(float)
     reach = float(np.quantile(np.linalg.norm(points.reshape(-1, 3), axis=1), 0.98))
     return Orbit(

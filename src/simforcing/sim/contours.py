@@ -61,7 +61,7 @@ def log_odds(rendered: Rendered, observation: Observation) -> Float[np.ndarray, 
     coverage = rendered.coverage
     usual = mostly_inside(coverage >= 0.5, observation.episode)
     key = observation.key * 2 + usual
-    near = np.stack([binary_dilation(inside, iterations=NEAR_PX) for inside in coverage >= 0.5])
+    near = np.array([binary_dilation(inside, iterations=NEAR_PX) for inside in coverage >= 0.5], bool)
     robot = _histogram(key[coverage > SURE], 2)
     ground = _histogram(key[(coverage < 1 - SURE) & near], 2)
     odds = np.log(_smoothed(robot) / _smoothed(ground))
@@ -129,10 +129,11 @@ def _smoothed(counts: Float[np.ndarray, "d k s"]) -> Float[np.ndarray, "d k s"]:
 
 
 def _contour(rendered: Rendered) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Frame, position (column, row), outward normal and depth where the coverage crosses one half between two pixels."""
+    """Frame, position (column, row), outward normal, depth where coverage crosses one half between two pixels."""
     coverage, depth = rendered.coverage, rendered.depth_m
     smooth = gaussian_filter(coverage, (0, 0.8, 0.8))
-    slope_row, slope_column = np.gradient(smooth, axis=(1, 2))
+    slope_row: np.ndarray = np.gradient(smooth, axis=1)
+    slope_column: np.ndarray = np.gradient(smooth, axis=2)
     parts = []
     for axis in (1, 2):
         first = [slice(None)] * 3

@@ -31,7 +31,8 @@ class Refined:
 
     Args:
         score: mean log odds of pixels being on the side that the silhouettes say; higher is better.
-        covariance: of (turn, rad; shift, m; log focal length) in the camera's frame; the last row is 0 where it is given.
+        covariance: of (turn, rad; shift, m; log focal length) in the camera's frame; the last row is 0 where the focal
+            length is given.
         residual_px: weighted root mean square distance of outlines.
     """
 

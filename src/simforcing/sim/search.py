@@ -45,7 +45,7 @@ class Evidence:
 
 def correlation(predicted: Float[np.ndarray, "f h w"], observed: Float[np.ndarray, "f h w"]) -> float:
     """Pearson's, over all pixels of slightly blurred images; 0 where one of them is constant."""
-    a, b = (uniform_filter(image, (0, BLUR_PX, BLUR_PX)) for image in (predicted, observed))
+    a, b = (uniform_filter(image, BLUR_PX, axes=(1, 2)) for image in (predicted, observed))
     a, b = a - a.mean(), b - b.mean()
     norm = float(np.sqrt((a * a).sum() * (b * b).sum()))
     return float((a * b).sum()) / norm if norm > 0 else 0.0

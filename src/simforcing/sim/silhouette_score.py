@@ -64,7 +64,7 @@ def overlap(rendered: Rendered, observation: Observation) -> Overlap:
     return Overlap(
         intersection_px=(predicted & observed).sum(axis=(1, 2)),
         union_px=(predicted | observed).sum(axis=(1, 2)),
-        visible=predicted.any(axis=(1, 2)),
+        visible=predicted.sum(axis=(1, 2)) > 0,
         observed=observed,
     )
 

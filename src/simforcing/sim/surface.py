@@ -1,4 +1,4 @@
-"""Points of a robot's visible shapes and their silhouettes: what a camera search can afford to evaluate thousands of times.
+"""Points of a robot's visible shapes and their silhouettes, for searches that try thousands of cameras.
 
 A silhouette of points is coarse but costs microseconds where a rendering costs milliseconds; fine fits use renderings.
 """

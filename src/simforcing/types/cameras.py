@@ -126,6 +126,53 @@ def camera_from_json(value: Any, where: str) -> Camera:
     )
 
 
+def read_start(value: Any, where: str) -> Camera:
+    """A camera to start a fit from, in one of two forms: that of `camera_to_json`, or in words of other programs:
+
+    {"position_m": [x, y, z], "quaternion_wxyz": [w, x, y, z], "axes": "opencv" | "mujoco" | "sapien", "size": [h, w],
+    "fovy_deg": 42.1}; the field of view may be left out. Raises ValueError naming the place and the field.
+    """
+    if not isinstance(value, dict) or "position_m" not in value:
+        return camera_from_json(value, where)
+    fields = {"position_m", "quaternion_wxyz", "axes", "size", "fovy_deg"}
+    if unknown := set(value) - fields:
+        raise ValueError(f"{where}: no field {sorted(unknown)[0]!r}; fields: {', '.join(sorted(fields))}")
+    size = camera_from_json({"size": value.get("size")}, where).size
+    position = _numbers(value["position_m"], 3, f"{where}.position_m")
+    w, x, y, z = _unit(
+        _numbers(value.get("quaternion_wxyz"), 4, f"{where}.quaternion_wxyz"), f"{where}.quaternion_wxyz"
+    )
+    pose = np.eye(4)
+    pose[:3, :3] = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    pose[:3, 3] = position
+    intrinsics = None
+    if "fovy_deg" in value:
+        (fovy_deg,) = _numbers([value["fovy_deg"]], 1, f"{where}.fovy_deg")
+        intrinsics = pinhole_intrinsics(size, fovy_rad=float(np.deg2rad(fovy_deg)))
+    return Camera(size=size, intrinsics=intrinsics, pose=pose_from(pose, value.get("axes", "opencv")))
+
+
+def _numbers(value: Any, count: int, where: str) -> Float[np.ndarray, " n"]:
+    try:
+        numbers = np.array(value, np.float64)
+    except (ValueError, TypeError, OverflowError):
+        numbers = np.empty(0)
+    if numbers.shape != (count,) or not np.isfinite(numbers).all():
+        raise ValueError(f"{where}: expected {count} finite numbers, found {value!r:.80}")
+    return numbers
+
+
+def _unit(numbers: Float[np.ndarray, " n"], where: str) -> Float[np.ndarray, " n"]:
+    length = float(np.linalg.norm(numbers))
+    if length < 1e-6:
+        raise ValueError(f"{where}: a quaternion of length 0 is no rotation")
+    return numbers / length
+
+
 def _matrix(value: Any, side: int, where: str) -> Float[np.ndarray, "n n"] | None:
     if value is None:
         return None

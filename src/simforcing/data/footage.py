@@ -1,0 +1,107 @@
+"""Small pictures of a view with the robot's configurations: what a calibration is fitted to.
+
+Frames are few and small whatever the set's size, and only the episodes asked for are read.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, UInt8
+
+from simforcing.data.resize import resize_frames, resize_nearest
+from simforcing.data.windows import MASK_LEVEL
+from simforcing.sim.calibrate import Group
+from simforcing.sim.grouping import camera_groups
+from simforcing.sim.robot import Robot
+from simforcing.types import Camera, Episode, Resize
+
+WORKING_PX = 96  # short side at most
+NUM_FRAMES = 64  # of an episode at most, evenly chosen
+NUM_BACKGROUND_FRAMES = 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footage:
+    """One episode's small frames, masks if asked for, and the rows of its replay that they show without a lag."""
+
+    frames: UInt8[np.ndarray, "f h w 3"]
+    masks: Bool[np.ndarray, "f h w"] | None
+    rows: np.ndarray
+
+
+def working_size(stored: tuple[int, int]) -> tuple[int, int]:
+    """Height and width of the small pictures."""
+    scale = min(1.0, WORKING_PX / min(stored))
+    return round(stored[0] * scale), round(stored[1] * scale)
+
+
+def read_footage(episode: Episode, view: str, *, with_masks: bool = False, num_frames: int = NUM_FRAMES) -> Footage:
+    """Decode an episode, keep evenly chosen frames. ValueError where a frame cannot be read, or masks are missing."""
+    source = episode.view(view)
+    height, width = working_size(source.frames.size)
+    rows = np.unique(np.linspace(0, episode.num_frames - 1, min(num_frames, episode.num_frames)).round().astype(int))
+    small = Resize(height=height, width=width)
+    frames = resize_frames(source.frames.read(0, episode.num_frames)[rows], small)
+    masks = None
+    if with_masks:
+        if source.masks is None:
+            raise ValueError(f"episode {episode.name}: view {view} has no masks")
+        inside = source.masks.read(0, episode.num_frames)[rows].max(axis=-1) > MASK_LEVEL
+        masks = resize_nearest(inside, small)
+    return Footage(frames=frames, masks=masks, rows=rows)
+
+
+def background(episode: Episode, view: str) -> UInt8[np.ndarray, "h w 3"]:
+    """The median of some frames, small."""
+    frames = read_footage(episode, view, num_frames=NUM_BACKGROUND_FRAMES).frames
+    return np.median(frames, axis=0).astype(np.uint8)
+
+
+def group_episodes(episodes: list[Episode], view: str) -> list[list[Episode]]:
+    """Episodes that share a camera by what their backgrounds look like; of one stored size each."""
+    sizes = sorted({episode.view(view).frames.size for episode in episodes})
+    groups: list[list[Episode]] = []
+    for size in sizes:
+        own = [episode for episode in episodes if episode.view(view).frames.size == size]
+        labels = camera_groups(np.stack([background(episode, view) for episode in own]))
+        groups += [[e for e, label in zip(own, labels, strict=True) if label == i] for i in range(labels.max() + 1)]
+    return groups
+
+
+def build_group(
+    name: str,
+    episodes: list[Episode],
+    view: str,
+    *,
+    robot: Robot,
+    qpos: dict[str, Float[np.ndarray, "f q"]],
+    lags: tuple[int, ...],
+    template: Camera,
+    starts: tuple[Camera, ...] = (),
+    pixel_aspect: float = 1.0,
+    with_masks: bool = False,
+) -> Group:
+    """Read the episodes' footage into a group that can be fitted or judged.
+
+    Args:
+        qpos: by episode name, one configuration per video frame, without any lag.
+    """
+    footage = [read_footage(episode, view, with_masks=with_masks) for episode in episodes]
+    configurations = []
+    for lag in lags:
+        rows = [np.clip(f.rows - lag, 0, len(qpos[e.name]) - 1) for f, e in zip(footage, episodes, strict=True)]
+        configurations.append(np.concatenate([qpos[e.name][r] for e, r in zip(episodes, rows, strict=True)]))
+    masks = [f.masks for f in footage if f.masks is not None]
+    return Group(
+        name=name,
+        episodes=tuple(episode.name for episode in episodes),
+        robot=robot,
+        frames=np.concatenate([f.frames for f in footage]),
+        episode=np.repeat(np.arange(len(episodes)), [len(f.frames) for f in footage]),
+        lags=lags,
+        qpos=np.stack(configurations),
+        template=template,
+        starts=starts,
+        pixel_aspect=pixel_aspect,
+        masks=np.concatenate(masks) if masks else None,
+    )

@@ -1,0 +1,87 @@
+"""The sheet to look at after a calibration: frames with the rendered robot's outline, group by group."""
+
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, UInt8
+from PIL import Image, ImageDraw
+from scipy.ndimage import binary_erosion
+
+from simforcing.data.resize import resize_camera, resize_frames
+from simforcing.sim.model import RobotModel
+from simforcing.sim.render import Renderer
+from simforcing.sim.robot import Robot
+from simforcing.types import Camera, Episode, Resize
+from simforcing.types.calibration import Calibration, GroupFit
+from simforcing.types.files import whole_file
+
+COLUMNS, SHEET_GROUPS = 5, 24
+TILE_PX = 192  # height
+OUTLINE, TITLE = (255, 40, 40), (235, 235, 235)
+TITLE_PX = 16
+
+
+def write_sheet(
+    path: Path,
+    episodes: dict[str, Episode],
+    calibration: Calibration,
+    *,
+    robot: Robot,
+    qpos: dict[str, Float[np.ndarray, "f q"]],
+) -> None:
+    """A row for every group (24 at most): five frames with the robot's outline in red, best episodes first."""
+    model = RobotModel(robot)
+    rows = [_row(model, group, episodes, calibration.view, qpos) for group in calibration.groups[:SHEET_GROUPS]]
+    width = max(row.shape[1] for row in rows)
+    sheet = np.concatenate([np.pad(row, ((0, 0), (0, width - row.shape[1]), (0, 0))) for row in rows])
+    with whole_file(path) as partial:
+        Image.fromarray(sheet).save(partial, format="PNG")
+
+
+def outlined(
+    frame: UInt8[np.ndarray, "h w 3"], mask: np.ndarray, colour: tuple[int, int, int] = OUTLINE
+) -> UInt8[np.ndarray, "h w 3"]:
+    """The frame with a mask's outline drawn along its inner edge."""
+    drawn = frame.copy()
+    drawn[mask & np.logical_not(binary_erosion(mask, border_value=1))] = colour
+    return drawn
+
+
+def _row(
+    model: RobotModel, group: GroupFit, episodes: dict[str, Episode], view: str, qpos: dict[str, np.ndarray]
+) -> UInt8[np.ndarray, "h w 3"]:
+    order = sorted(group.episodes, key=lambda fit: -(fit.iou or 0.0))
+    names = [order[i * len(order) // COLUMNS].name for i in range(COLUMNS)]
+    height, width = episodes[names[0]].view(view).frames.size
+    size = (TILE_PX, 2 * round(width * TILE_PX / height / 2))
+    resize = Resize(height=size[0], width=size[1])
+    camera = None if group.camera is None else resize_camera(group.camera, resize)
+    renderer = None if camera is None else Renderer(model.model, size=size)
+    tiles = []
+    for column, name in enumerate(names):
+        episode = episodes[name]
+        number = int((column + 0.5) * episode.num_frames / COLUMNS)
+        frame = resize_frames(episode.view(view).frames.read(number, number + 1), resize)[0]
+        if renderer is not None and camera is not None:
+            frame = outlined(frame, _mask(model, renderer, camera, qpos[name][max(0, number - group.lag)]))
+        tiles.append(_titled(frame, _title(group, name, number)))
+    if renderer is not None:
+        renderer.close()
+    return np.concatenate(tiles, axis=1)
+
+
+def _mask(model: RobotModel, renderer: Renderer, camera: Camera, qpos: np.ndarray) -> np.ndarray:
+    model.place(qpos)
+    return renderer.picture(model.data, camera).mask
+
+
+def _title(group: GroupFit, name: str, number: int) -> str:
+    fit = next(fit for fit in group.episodes if fit.name == name)
+    score = "no score" if fit.iou is None else f"IoU {fit.iou:.2f}"
+    return f"{name} frame {number}: {score}{'' if fit.accepted else ', left out'}"
+
+
+def _titled(frame: UInt8[np.ndarray, "h w 3"], text: str) -> UInt8[np.ndarray, "h w 3"]:
+    picture = Image.fromarray(np.pad(frame, ((TITLE_PX, 2), (0, 2), (0, 0))))
+    ImageDraw.Draw(picture).text((2, 2), text, fill=TITLE)
+    return np.asarray(picture)

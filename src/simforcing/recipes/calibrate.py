@@ -1,0 +1,320 @@
+"""From a set of demonstrations to cameras and lags: groups, fits on all cores, verdicts, a file and a sheet to look at.
+
+How a camera is fitted is the affair of `sim.calibrate`; what is read of the frames, of `data.footage`.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from simforcing.data.footage import build_group, group_episodes, working_size
+from simforcing.data.open import open_dataset
+from simforcing.data.overlay import write_sheet
+from simforcing.data.resize import resize_camera
+from simforcing.data.validate import describe
+from simforcing.recipes.estimate import Report, throttled
+from simforcing.recipes.output import require_writable
+from simforcing.recipes.run import check_seed
+from simforcing.sim.calibrate import CalibrateConfig, Group, Hypothesis, group_fit, hypotheses, judge, refine
+from simforcing.sim.model import RobotModel
+from simforcing.sim.refine import Refined
+from simforcing.sim.replay import Layouts, TrackingLimits, replay
+from simforcing.sim.robot import Robot
+from simforcing.sim.robots import ROBOTS, robot_named
+from simforcing.sim.workers import in_order
+from simforcing.types import Camera, Episode, EpisodeSet, Resize
+from simforcing.types.calibration import Calibration, EpisodeFit, GroupFit, write_calibration
+from simforcing.types.cameras import camera_to_json, pinhole_intrinsics, read_start
+from simforcing.types.files import read_json
+
+FIRST_GUESS_FOVY_RAD = 1.0  # where the search begins; it finds 0.6 to 1.6
+NUM_REFINED = 3  # hypotheses of a group
+FIT_EPISODES = 12  # of a group that its camera is fitted to; all are judged
+Groups = Literal["auto", "one", "each"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateOptions:
+    """What is calibrated, and what is known before.
+
+    Args:
+        view: camera of the set; default the first.
+        robot, robot_path: name of the robot (default: as the set declares) and its model file or folder.
+        start: a camera to start from, in the robot's base frame; its size may be another one of the same view.
+        fovy_deg: vertical field of view, where it is known; else it is fitted.
+        aspect: width over height of the picture that the camera took, where the stored one was squashed.
+        lags: lags that are tried.
+        groups: auto (by their backgrounds) | one (all episodes share the camera) | each (none do).
+        stored_cameras: start from the cameras that the set holds; only the residual is then fitted.
+        masks: use the set's masks of the robot instead of change.
+        min_iou: episodes below it are left out.
+    """
+
+    view: str | None = None
+    robot: str | None = None
+    robot_path: Path | None = None
+    start: Camera | None = None
+    fovy_deg: float | None = None
+    aspect: float | None = None
+    lags: tuple[int, ...] = (-1, 0, 1, 2, 3)
+    groups: Groups = "auto"
+    stored_cameras: bool = True
+    masks: bool = False
+    min_iou: float = CalibrateConfig.min_iou
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+        if not self.lags or any(abs(lag) > 20 for lag in self.lags):
+            raise ValueError(f"lags {self.lags}: at least one, of at most 20 frames")
+        if self.fovy_deg is not None and not 1 < self.fovy_deg < 170:
+            raise ValueError(f"fovy_deg {self.fovy_deg}: must lie between 1 and 170")
+        if self.aspect is not None and not 0.1 < self.aspect < 10:
+            raise ValueError(f"aspect {self.aspect}: width over height, such as 1.333 or 1.778")
+
+
+def calibrate(
+    source: str, out: Path, options: CalibrateOptions, *, processes: int | None = None, report: Report
+) -> Calibration:
+    """Fit every group of episodes and write `out` (JSON) and a sheet of overlays beside it (PNG).
+
+    Raises:
+        ValueError: no robot, view or layout is known, or no episode can be replayed.
+        OSError: the file cannot be written.
+        RuntimeError: OpenGL is missing, or a process died.
+    """
+    out = Path(out)
+    require_writable(out.parent)
+    data = open_dataset(source)
+    for line in describe(data):
+        report(line)
+    scene = _Scene(data, options)
+    for name, reason in scene.left_out.items():
+        report(f"{data.root}: episode {name} is left out: {reason}")
+    if not scene.qpos:
+        raise ValueError(f"{data.root}: no episode can be replayed; the first: {next(iter(scene.left_out.values()))}")
+    groups = scene.groups()
+    report(f"{data.root}: {len(scene.qpos)} episodes in {len(groups)} groups that share a camera")
+    best = _fit(scene, groups, processes, report)
+    fits = _judge(scene, groups, best, processes)
+    calibration = Calibration(
+        data=data.root,
+        fingerprint=data.fingerprint,
+        view=scene.view,
+        robot=scene.robot.name,
+        groups=tuple(fits),
+        seed=options.seed,
+        settings=scene.settings(),
+    )
+    write_calibration(out, calibration)
+    write_sheet(out.with_suffix(".png"), scene.by_name, calibration, robot=scene.robot, qpos=scene.qpos)
+    report(f"{out}: written; look at {out.with_suffix('.png')}")
+    return calibration
+
+
+def read_camera(path: Path) -> Camera:
+    """A camera to start from; see `types.cameras.read_start`."""
+    return read_start(read_json(path), str(path))
+
+
+def table(calibration: Calibration) -> list[str]:
+    """A line for each group and episode."""
+    lines = []
+    for group in calibration.groups:
+        accepted = sum(fit.accepted for fit in group.episodes)
+        line = f"group {group.name}: {accepted} of {len(group.episodes)} episodes accepted"
+        if group.camera is not None and group.camera.pose is not None and group.camera.intrinsics is not None:
+            x, y, z = group.camera.pose[:3, 3]
+            fovy = 2 * np.degrees(np.arctan(group.camera.size[0] / 2 / group.camera.intrinsics[1, 1]))
+            line += (
+                f"; lag {group.lag}, camera at ({x:.3f}, {y:.3f}, {z:.3f}) m, field of view {fovy:.1f} deg;"
+                f" +- {100 * (group.position_deviation_m or 0):.1f} cm,"
+                f" {np.degrees(group.rotation_deviation_rad or 0):.1f} deg,"
+                f" {100 * (group.focal_deviation or 0):.1f} % of the focal length"
+            )
+        lines.append(line)
+        for fit in group.episodes:
+            score = "no score" if fit.iou is None else f"IoU {fit.iou:.2f} [{fit.iou_low:.2f}, {fit.iou_high:.2f}]"
+            lag = "" if fit.lag is None else f", lag {fit.lag}"
+            verdict = "accepted" if fit.accepted else f"left out: {fit.reason}"
+            lines.append(f"  {fit.name}: {score}{lag}, {verdict}")
+    return lines
+
+
+class _Scene:
+    """The set, its robot and view, and every episode's configurations."""
+
+    def __init__(self, data: EpisodeSet, options: CalibrateOptions) -> None:
+        self.data, self.options = data, options
+        name = options.robot or data.robot
+        if name is None:
+            raise ValueError(f"{data.root}: no robot is declared; name one with --robot; choices: {', '.join(ROBOTS)}")
+        self.robot: Robot = robot_named(name, options.robot_path)
+        self.view = options.view or data.episodes[0].views[0].name
+        self.config = CalibrateConfig(
+            free_focal=self._known_focal() is None, min_iou=options.min_iou, seed=options.seed
+        )
+        self.left_out = {item.name: item.reason for item in data.rejected}
+        self.qpos: dict[str, Float[np.ndarray, "f q"]] = {}
+        self.by_name: dict[str, Episode] = {}
+        model, layouts = RobotModel(self.robot), Layouts.of(data)
+        for episode in data.episodes:
+            try:
+                episode.view(self.view)
+                self.qpos[episode.name] = replay(model, episode, layouts, TrackingLimits()).qpos
+                self.by_name[episode.name] = episode
+            except ValueError as error:
+                self.left_out[episode.name] = str(error)
+
+    def settings(self) -> dict[str, object]:
+        """The options, for the record."""
+        value: dict[str, object] = asdict(replace(self.options, start=None))
+        value["start"] = None if self.options.start is None else camera_to_json(self.options.start)
+        value["robot_path"] = None if self.options.robot_path is None else str(self.options.robot_path)
+        return value
+
+    def groups(self) -> list[list[Episode]]:
+        """Episodes by camera, as the options say."""
+        episodes = list(self.by_name.values())
+        if self.options.groups == "each":
+            return [[episode] for episode in episodes]
+        return [episodes] if self.options.groups == "one" else group_episodes(episodes, self.view)
+
+    def group(self, number: int, episodes: list[Episode], starts: tuple[Camera, ...] = ()) -> Group:
+        """Episodes of one camera as what is fitted or judged."""
+        stored = episodes[0].view(self.view).frames.size
+        size = working_size(stored)
+        return build_group(
+            str(number),
+            episodes,
+            self.view,
+            robot=self.robot,
+            qpos=self.qpos,
+            lags=self.options.lags,
+            template=self._template(stored, size),
+            starts=starts or self._starts(episodes, size),
+            pixel_aspect=self._pixel_aspect(stored),
+            with_masks=self.options.masks,
+        )
+
+    def _known_focal(self) -> float | None:
+        """The given vertical field of view in rad; that of a start without its own is fitted."""
+        return None if self.options.fovy_deg is None else float(np.deg2rad(self.options.fovy_deg))
+
+    def _pixel_aspect(self, stored: tuple[int, int]) -> float:
+        ratio = stored[1] / stored[0]
+        return ratio / (self.options.aspect or ratio)
+
+    def _template(self, stored: tuple[int, int], size: tuple[int, int]) -> Camera:
+        """Of the small pictures, with the given field of view or a first guess, and no pose."""
+        taken = (1000, round(1000 * (self.options.aspect or stored[1] / stored[0])))
+        fovy_rad = self._known_focal() or FIRST_GUESS_FOVY_RAD
+        return Camera(size=size, intrinsics=pinhole_intrinsics(taken, fovy_rad=fovy_rad, stored=size))
+
+    def _starts(self, episodes: list[Episode], size: tuple[int, int]) -> tuple[Camera, ...]:
+        camera = self.options.start
+        if camera is None and self.options.stored_cameras:
+            camera = episodes[0].view(self.view).camera
+        if camera is None or camera.pose is None:
+            return ()
+        stored = episodes[0].view(self.view).frames.size
+        template = self._template(stored, size)
+        if camera.intrinsics is None or self._known_focal() is not None:
+            return (replace(template, pose=camera.pose),)
+        return (resize_camera(camera, Resize(height=size[0], width=size[1])),)
+
+
+def _fit(
+    scene: _Scene, groups: list[list[Episode]], processes: int | None, report: Report
+) -> list[tuple[Hypothesis, Refined] | None]:
+    """The best camera of every group: from its own starts, then from where the other groups found theirs."""
+    best: list[tuple[Hypothesis, Refined] | None] = [None] * len(groups)
+    progress = throttled(report, "fitted", "groups")
+
+    def run(jobs: Iterator["_FitJob"], numbers: list[int], done: int, total: int) -> None:
+        with closing(in_order(jobs, _fit_group, num_processes=processes)) as results:
+            for number, result in zip(numbers, results, strict=True):
+                best[number] = max((fit for fit in (best[number], result) if fit), key=_score, default=None)
+                done += 1
+                progress(done, total)
+
+    numbers = list(range(len(groups)))
+    total = len(groups) * (2 if len(groups) > 1 else 1)
+    run((_FitJob(scene.group(i, groups[i][:FIT_EPISODES]), scene.config) for i in numbers), numbers, 0, total)
+    if len(groups) > 1:
+        # Cameras of one laboratory stand in similar places: what one group found is a start for the others.
+        found = [None if fit is None else fit[0].camera for fit in best]
+
+        def others(number: int) -> tuple[Camera, ...]:
+            size = working_size(groups[number][0].view(scene.view).frames.size)
+            return tuple(c for i, c in enumerate(found) if i != number and c is not None and c.size == size)
+
+        again = [i for i in numbers if others(i)]
+        jobs = (_FitJob(scene.group(i, groups[i][:FIT_EPISODES], others(i)), scene.config) for i in again)
+        run(jobs, again, len(groups), len(groups) + len(again))
+    return best
+
+
+def _judge(
+    scene: _Scene, groups: list[list[Episode]], best: list[tuple[Hypothesis, Refined] | None], processes: int | None
+) -> list[GroupFit]:
+    """Verdicts of all episodes of every group, a few episodes a job."""
+    pieces = [
+        (number, group[i : i + FIT_EPISODES])
+        for number, group in enumerate(groups)
+        for i in range(0, len(group), FIT_EPISODES)
+        if best[number] is not None
+    ]
+    jobs = (_JudgeJob(scene.group(n, episodes), scene.config, fit[0]) for n, episodes in pieces if (fit := best[n]))
+    verdicts: dict[int, tuple[EpisodeFit, ...]] = {}
+    with closing(in_order(jobs, _judge_group, num_processes=processes)) as results:
+        for (number, _), fits in zip(pieces, results, strict=True):
+            verdicts[number] = verdicts.get(number, ()) + fits
+    records = []
+    for number, (group, fit) in enumerate(zip(groups, best, strict=True)):
+        if fit is None:
+            reason = "no camera was found: the robot is never seen to move as its states say"
+            lost = tuple(EpisodeFit(name=episode.name, accepted=False, reason=reason) for episode in group)
+            records.append(GroupFit(name=str(number), camera=None, lag=0, episodes=lost))
+            continue
+        height, width = group[0].view(scene.view).frames.size
+        camera = resize_camera(fit[0].camera, Resize(height=height, width=width))
+        records.append(group_fit(str(number), *fit, verdicts[number], camera))
+    return records
+
+
+@dataclass(frozen=True)
+class _FitJob:
+    group: Group
+    config: CalibrateConfig
+
+
+@dataclass(frozen=True)
+class _JudgeJob:
+    group: Group
+    config: CalibrateConfig
+    hypothesis: Hypothesis
+
+
+def _fit_group(job: _FitJob) -> tuple[Hypothesis, Refined] | None:
+    """The best of a group's refined hypotheses; None where the robot is never seen."""
+    try:
+        found = hypotheses(job.group, job.config)[:NUM_REFINED]
+    except ValueError:
+        return None
+    refined = [refine(job.group, job.config, hypothesis) for hypothesis in found]
+    kept = [(hypothesis, fit) for hypothesis, fit in refined if fit is not None]
+    return max(kept, key=_score, default=None)
+
+
+def _score(fit: tuple[Hypothesis, Refined]) -> float:
+    return fit[1].score
+
+
+def _judge_group(job: _JudgeJob) -> tuple[EpisodeFit, ...]:
+    return judge(job.group, job.config, job.hypothesis)
