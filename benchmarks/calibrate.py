@@ -1,4 +1,4 @@
-"""`simforcing calibrate` against the truth: 20 groups of the table top's real-like domain, from starts that are far off.
+"""`simforcing calibrate` against the truth: 20 groups of the table top's real-like domain, from starts that are far.
 
     OMP_NUM_THREADS=1 MUJOCO_GL=egl python benchmarks/calibrate.py
     OMP_NUM_THREADS=1 MUJOCO_GL=egl python benchmarks/calibrate.py --wrong
