@@ -176,7 +176,7 @@ def calibrate(
     groups: Literal["auto", "one", "each"] = "auto",
     stored_cameras: bool = True,
     masks: bool = False,
-    min_iou: float = 0.2,
+    min_iou: float = 0.15,
     seed: int = 0,
     processes: int | None = None,
     gl: Literal["egl", "osmesa"] | None = None,

@@ -18,7 +18,7 @@ from simforcing.types.files import whole_file
 COLUMNS, SHEET_GROUPS = 5, 24
 TILE_PX = 192  # height
 OUTLINE, TITLE = (255, 40, 40), (235, 235, 235)
-TITLE_PX = 16
+TITLE_PX, SHOWN_NAME = 16, 14
 
 
 def write_sheet(
@@ -78,7 +78,7 @@ def _mask(model: RobotModel, renderer: Renderer, camera: Camera, qpos: np.ndarra
 def _title(group: GroupFit, name: str, number: int) -> str:
     fit = next(fit for fit in group.episodes if fit.name == name)
     score = "no score" if fit.iou is None else f"IoU {fit.iou:.2f}"
-    return f"{name} frame {number}: {score}{'' if fit.accepted else ', left out'}"
+    return f"{'' if fit.accepted else 'LEFT OUT '}{score}  {name[-SHOWN_NAME:]}:{number}"
 
 
 def _titled(frame: UInt8[np.ndarray, "h w 3"], text: str) -> UInt8[np.ndarray, "h w 3"]:

@@ -12,7 +12,7 @@ import mujoco
 import numpy as np
 from jaxtyping import Float
 
-from simforcing.sim.robot import Arm, Robot
+from simforcing.sim.robot import Arm, Quaternion, Robot
 from simforcing.types.layouts import Side
 
 CYLINDER_SLICES = 14  # of primitive shapes, as rendered: enough at video sizes
@@ -155,9 +155,21 @@ def _compile(robot: Robot) -> mujoco.MjModel:
         else:
             spec = mujoco.MjSpec.from_file(str(robot.model()))
         _strip(spec)
+        for name, turn in robot.turned:
+            _turn(spec, name, turn)
         return spec.compile()
     except ValueError as error:
         raise ValueError(f"robot {robot.name}: {' '.join(str(error).split())}") from error
+
+
+def _turn(spec: mujoco.MjSpec, name: str, turn: Quaternion) -> None:
+    body = spec.body(name)
+    if body is None:
+        known = ", ".join(body.name for body in spec.bodies if body.name)
+        raise ValueError(f"its model has no body {name!r} to turn; it has: {known}")
+    mounted = np.array(body.quat, np.float64)
+    mujoco.mju_mulQuat(mounted, mounted / np.linalg.norm(mounted), np.array(turn))
+    body.quat = mounted
 
 
 def _strip(spec: mujoco.MjSpec) -> None:

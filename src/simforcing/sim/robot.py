@@ -88,6 +88,7 @@ class Robot:
         arms: one, or a left and a right one.
         base: the body whose frame is the base frame of states, actions and cameras; None: the world's.
         layouts: action and state layouts whose poses are those of the end-effector frames above.
+        turned: bodies that are mounted otherwise than in the model file, with the turn in their own frame (wxyz).
         table_height_m: height of the table's top in the base frame where the robot stands on one; None: not known.
     """
 
@@ -96,6 +97,7 @@ class Robot:
     arms: tuple[Arm, ...]
     base: str | None = None
     layouts: tuple[str, ...] = ()
+    turned: tuple[tuple[str, Quaternion], ...] = ()
     table_height_m: float | None = None
 
     def __post_init__(self) -> None:

@@ -112,7 +112,11 @@ def _robotiq_2f85() -> Gripper:
 
 
 def _panda_robotiq_2f85(path: Path | None) -> Robot:
-    """The model of the package gym-hil; DROID records the flange, 45 degrees about z from the site."""
+    """The model of the package gym-hil; DROID records the flange, 45 degrees about z from the site.
+
+    DROID mounts the gripper an eighth of a turn from where that model has it: of the four turns that look alike in no
+    picture, only this one lies on the recorded ones, and it raises silhouettes' overlap (0.56 to 0.64 in one episode).
+    """
     file = ModelFile(
         name="panda.xml",
         folder="panda_robotiq_2f85",
@@ -132,6 +136,7 @@ def _panda_robotiq_2f85(path: Path | None) -> Robot:
             ),
         ),
         base="link0",
+        turned=(("base_mount", TURN_Z_45),),
         layouts=("droid", "droid_joint"),
     )
 

@@ -31,7 +31,7 @@ class SurfacePoints:
         if not geoms:
             raise ValueError(f"robot {robot.robot.name}: its model has no visible shape")
         areas = np.array([_area(model, geom) for geom in geoms])
-        counts = np.maximum(8, np.round(num_points * areas / areas.sum())).astype(int)
+        counts = np.maximum(8, np.round(num_points * areas / areas.sum())).astype(int).tolist()
         rng = np.random.default_rng(0)
         self._local = np.concatenate([_sample(model, g, n, rng) for g, n in zip(geoms, counts, strict=True)])
         self._geom = np.repeat(geoms, counts)
@@ -105,7 +105,7 @@ def _sample(model: mujoco.MjModel, geom: int, count: int, rng: np.random.Generat
     kept = np.empty((0, 3))
     while len(kept) < count:
         unit = rng.uniform(-1, 1, (4 * count, 3))
-        kept = np.concatenate([kept, unit[_inside(model.geom_type[geom], unit, half)]])
+        kept = np.concatenate([kept, unit[_inside(int(model.geom_type[geom]), unit, half)]])
     return centre + kept[:count] * half
 
 
