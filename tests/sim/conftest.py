@@ -1,16 +1,23 @@
-"""Robot models beside the project: none is shipped, so tests that need one skip with the reason where it is absent."""
+"""Robot models beside the project (tests that need one skip with the reason where it is absent), and a filmed arm."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import mujoco
+import numpy as np
 import pytest
 
+from simforcing.sim.calibrate import Group
 from simforcing.sim.model import RobotModel
+from simforcing.sim.real_like import RealLike
 from simforcing.sim.robot import Arm, Robot
 from simforcing.sim.robots import robot_named
+from simforcing.sim.tabletop import SimulatedEpisode, TabletopConfig
 from simforcing.sim.tabletop_arm import TABLETOP_ARM
+from simforcing.types import Camera
 from simforcing.types.layouts import Side
+
+LAGS = (0, 1, 2)
 
 
 @pytest.fixture(scope="session")
@@ -57,3 +64,43 @@ def _arm(side: Side) -> Arm:
         site=f"{side}/{arm.site}",
         gripper=replace(arm.gripper, joints=tuple(f"{side}/{joint}" for joint in arm.gripper.joints)),
     )
+
+
+@pytest.fixture(scope="session")
+def filmed_episodes() -> tuple[SimulatedEpisode, ...]:
+    """Three real-like episodes of the table top, seen by one camera with a lag of 1, with masks of the robot."""
+    real = RealLike(appearance="full", frame_lag=1, shared_camera=True)
+    simulator = TabletopConfig(num_frames=21, real=real, truth=True).build()
+    episodes = tuple(simulator.episode(seed=4, index=index) for index in range(3))
+    simulator.close()
+    return episodes
+
+
+@pytest.fixture(scope="session")
+def filmed(filmed_episodes: tuple[SimulatedEpisode, ...]) -> Group:
+    """Those episodes as a group to fit, with the true field of view and no start."""
+    robot, episodes = RobotModel(TABLETOP_ARM), filmed_episodes
+    rows = np.arange(len(episodes[0].frames))
+    qpos = [robot.configuration(e.joint_rad.astype(float), e.state[:, 6:].astype(float)) for e in episodes]
+    return Group(
+        name="filmed",
+        episodes=tuple(f"episode {i}" for i in range(len(episodes))),
+        robot=TABLETOP_ARM,
+        frames=np.concatenate([e.frames for e in episodes]),
+        episode=np.repeat(np.arange(len(episodes)), len(rows)),
+        lags=LAGS,
+        qpos=np.stack([np.concatenate([q[np.maximum(0, rows - lag)] for q in qpos]) for lag in LAGS]),
+        template=replace(episodes[0].camera, pose=None),
+    )
+
+
+@pytest.fixture(scope="session")
+def filmed_camera(filmed_episodes: tuple[SimulatedEpisode, ...]) -> Camera:
+    """The camera that they were truly seen by; the true lag is 1."""
+    return filmed_episodes[0].camera
+
+
+@pytest.fixture(scope="session")
+def filmed_masks(filmed_episodes: tuple[SimulatedEpisode, ...]) -> np.ndarray:
+    """Where the robot is truly seen in their frames."""
+    return np.concatenate([e.mask for e in filmed_episodes if e.mask is not None])
