@@ -443,3 +443,16 @@ def trainable(tabletop_root: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     root = tmp_path_factory.mktemp("trainable")
     run(tabletop_root / "episodes", root / "set")
     return root
+
+
+def test_where_no_variant_is_possible_the_pairs_are_still_written(source: Path, tmp_path: Path) -> None:
+    nowhere = PerturbConfig(workspace_m=((0.0, 0.0, 0.0), (1e-3, 1e-3, 1e-3)), translation_noise_m=0.5, max_draws=2)
+    lines = run(source, tmp_path / "set", perturb=nowhere)
+    assert lines[-1].startswith(f"{tmp_path / 'set-variants'}: 0 variants")
+    assert any(
+        line.endswith("set-variants: not written, no variant is possible; lower the amplitudes") for line in lines
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["set"]
+    entry = record(tmp_path / "set")["episodes"]["episode_000000"]["variants"][0]
+    assert entry["rejected"] == 2
+    assert entry["none"].startswith("none of 2 proposals of variant 0 is possible: ")

@@ -93,6 +93,7 @@ class LeRobotWriter:
         self._names: list[str] = []
         self._episode_cameras: dict[str, dict[str, Camera]] = {}
         self._num_rows = 0
+        self._is_given_up = False
         with self._reporting_disk_errors():
             self._folder = PartialFolder(self.root, overwrite=self.overwrite)
         self._partial = self._folder.path
@@ -154,7 +155,9 @@ class LeRobotWriter:
         self._num_rows += num_frames
 
     def close(self) -> None:
-        """Write the metadata and give the set its name. ValueError where no episode was added."""
+        """Write the metadata and give the set its name, unless it was given up. ValueError without any episode."""
+        if self._is_given_up:
+            return
         if not self._episodes:
             self.abort()
             raise ValueError(f"{self.root}: no episode was added, nothing to write")
@@ -167,6 +170,7 @@ class LeRobotWriter:
 
     def abort(self) -> None:
         """Give up: remove what was written and leave `root` as it was."""
+        self._is_given_up = True
         with suppress(OSError):
             self._tables.close()
         for video in self._videos.values():

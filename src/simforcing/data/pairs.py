@@ -277,9 +277,8 @@ class _Assembly:
         if self._variants is not None:
             self._variants.meta[RECORD_NAME] = record
             if not self._num_variants:
-                raise ValueError(
-                    f"{self._plan.source.root}: no variant is possible; lower the amplitudes, or ask for 0 variants"
-                )
+                self._variants.abort()
+                report(f"{self._variants.root}: not written, no variant is possible; lower the amplitudes")
 
     def record(self) -> dict[str, Any]:
         """meta/simulation.json."""

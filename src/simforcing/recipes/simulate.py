@@ -40,6 +40,7 @@ from simforcing.types import Camera, Episode, EpisodeSet, Resize
 from simforcing.types.calibration import Calibration, read_calibration
 
 TIMED_FRAMES = 6
+MAX_LAG = 20
 OTHER_S_PER_PIXEL = 0.3e-6  # decoding, blending and encoding, beside rendering; measured on one core
 
 
@@ -74,6 +75,8 @@ class SimulateOptions:
         check_seed(self.seed)
         if self.variants < 0:
             raise ValueError(f"variants {self.variants}: must not be negative")
+        if abs(self.lag) > MAX_LAG:
+            raise ValueError(f"lag {self.lag}: at most {MAX_LAG} frames")
         if self.size is not None and (min(self.size) < 2 or any(side % 2 for side in self.size)):
             raise ValueError(f"size {self.size[0]}x{self.size[1]}: both sides must be even")
 
