@@ -21,7 +21,7 @@ p { margin: 6px 0 12px; max-width: 90ch; }
 .faint { color: var(--faint); }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); gap: 12px; margin: 20px 0 28px; }
 .tile { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 12px 16px; }
-.tile b { display: block; font-size: 19px; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+.tile b { display: block; font-size: 17px; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
 .tile span { color: var(--faint); font-size: 13px; }
 article { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 16px;
   margin: 0 0 20px; }
@@ -58,7 +58,8 @@ dd { margin: 0; overflow-wrap: anywhere; }
 {% for label, value in episode.numbers %}<span>{{ label }} <i>{{ value }}</i></span>
 {% endfor %}</header>
 {% for strip in episode.strips %}
-<div class="strip {{ "variants" if not loop.first }}">
+<div class="strip {{ "variants" if not loop.first }}"
+style="max-width: {{ [100, 100 * (strip.labels | length) / (episode.strips[0].labels | length)] | min }}%">
 <div class="labels" style="grid-template-columns: repeat({{ strip.labels | length }}, 1fr)">
 {% for name, note in strip.labels %}<div class="{{ name }}"><b>{{ name }}</b> <span>{{ note }}</span></div>
 {% endfor %}</div>
