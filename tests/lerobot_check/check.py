@@ -1,4 +1,7 @@
-"""LeRobot 0.4.4 opens what we write and reads what we read; we open what LeRobot writes. Run by run.sh."""
+"""LeRobot 0.4.4 opens what we write and reads what we read; we open what LeRobot writes. Run by run.sh.
+
+Arguments are folders of further sets that it must open as we do, such as the two that `simforcing simulate` writes.
+"""
 
 import json
 import logging
@@ -125,6 +128,50 @@ def agree(root: Path, num_episodes: int) -> str:
     return f"{num_episodes} episodes, {row} rows equal, frames within {worst} grey levels"
 
 
+def opens(root: Path) -> str:
+    """LeRobot reads any set of ours as our reader does: first, middle and last frame of every episode."""
+    theirs, ours = LeRobotDataset("check/set", root=root, video_backend="pyav"), read_lerobot(root)
+    views = [key.removeprefix("observation.images.") for key in theirs.meta.video_keys]
+    first, worst, count = 0, 0, 0
+    for episode in ours.episodes:
+        masks = {view.name: view.masks for view in episode.views}
+        sources = {view.name: view.frames for view in episode.views}
+        sources |= {f"{name}_mask": source for name, source in masks.items() if source is not None}
+        assert set(sources) == set(views), (set(sources), views)
+        for i in sorted({0, episode.num_frames // 2, episode.num_frames - 1}):
+            item = theirs[first + i]
+            assert (item["frame_index"], item["task"]) == (i, episode.task)
+            assert (item["action"].numpy() == episode.action[i]).all()
+            if episode.joint is not None:
+                assert (item["observation.joint_position"].numpy() == episode.joint[i]).all()
+            for view, source in sources.items():
+                image = (item[f"observation.images.{view}"].permute(1, 2, 0).numpy() * 255).round()
+                worst, count = max(worst, int(np.abs(image - source.read(i, i + 1)[0]).max())), count + 1
+        first += episode.num_frames
+    assert first == len(theirs), (first, len(theirs))
+    assert worst <= GREY_LEVELS, worst
+    return f"{len(ours.episodes)} episodes, {count} frames of {', '.join(views)} within {worst} grey levels"
+
+
+def write_paired(root: Path) -> Path:
+    """A set as `simforcing simulate` writes it: masks, joints, and depth that LeRobot does not look for."""
+    options = {"action_layout": LAYOUT, "state_layout": LAYOUT, "joint_layout": LAYOUT, "robot": "arm"}
+    views = dict.fromkeys(("real", "sim", "sim_mask"), VIEWS["front"])
+    with LeRobotWriter(root, fps=FPS, views=views, masks={"sim": "sim_mask"}, depth=("sim",), **options) as writer:
+        for episode in EPISODES[:3]:
+            frames = episode["frames"]["front"]
+            writer.add(
+                frames=dict.fromkeys(views, frames),
+                action=episode["action"],
+                state=episode["state"],
+                joint=episode["state"],
+                depth={"sim": frames[..., 0] / 255.0},
+                task=episode["task"],
+                extra={"sim_track": episode["action"][:, :2], "sim_track_valid": np.ones(len(frames), bool)},
+            )
+    return root
+
+
 def windows_by_time(root: Path) -> str:
     """LeRobot's delta_timestamps find our frames across the keyframes of a shared file."""
     steps = [0.0, 1 / FPS, 3 / FPS]
@@ -227,6 +274,10 @@ def main() -> int:
         theirs = write_by_lerobot(scratch / "theirs")
         show("LeRobot's own set", lambda: agree(theirs, 2))
         show("description", lambda: same_description(v30, theirs))
+        paired = write_paired(scratch / "paired")
+        show("joints, masks, depth", lambda: opens(paired))
+        for argument in sys.argv[1:]:
+            show(argument, lambda argument=argument: opens(Path(argument)))
     print("lerobot-check:", "all passed" if not failures else f"{failures} failed")
     return 1 if failures else 0
 
