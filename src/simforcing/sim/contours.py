@@ -78,8 +78,9 @@ def match(rendered: Rendered, odds: Float[np.ndarray, "f h w"], *, reach_px: flo
     ends = (column[:, [0, -1]], row[:, [0, -1]])
     kept = ((ends[0] > 0) & (ends[0] < width - 1) & (ends[1] > 0) & (ends[1] < height - 1)).all(axis=1)
     at = [np.repeat(frame[kept, None], len(distance), axis=1), row[kept], column[kept]]
-    inside = np.cumsum(map_coordinates(odds, at, order=1), axis=1) * STEP_PX
-    fit = TEMPERING * (2 * inside - inside[:, -1:])
+    along = map_coordinates(odds, at, order=1)
+    inside = (np.cumsum(along, axis=1) - along / 2) * STEP_PX  # half of the step at s lies beyond it
+    fit = TEMPERING * 2 * inside  # less a constant
     weight = np.exp(fit - fit.max(axis=1, keepdims=True))
     weight /= weight.sum(axis=1, keepdims=True)
     offset = weight @ distance

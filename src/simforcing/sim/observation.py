@@ -24,14 +24,14 @@ class Observation:
     Args:
         frames: any number of episodes, one after the other.
         episode: which episode each frame is of.
-        change: 0 nothing, 1 surely something else than the episode's median; or the given masks.
+        change: 0 nothing, 1 surely something else than the episode's median; or the given masks. Searches shrink it.
         key: change and colour as one bin number, for histograms.
         masked: `change` holds masks of the robot, given from outside.
     """
 
     frames: UInt8[np.ndarray, "f h w 3"]
     episode: Int[np.ndarray, " f"]
-    change: Float[np.ndarray, "f h w"]
+    change: Float[np.ndarray, "f h2 w2"]
     key: Int[np.ndarray, "f h w"]
     masked: bool = False
 

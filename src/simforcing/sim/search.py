@@ -119,7 +119,7 @@ class Orbit:
         right = np.cross(on, [0.0, 0.0, 1.0])
         right /= max(float(np.linalg.norm(right)), 1e-9)
         pose = np.eye(4)
-        pose[:3, :3] = np.stack([right, np.cross(on, right), on], axis=1) @ _rotation([0, 0, x[6]])
+        pose[:3, :3] = np.stack([right, np.cross(on, right), on], axis=1) @ _rotation(np.array([0.0, 0.0, x[6]]))
         pose[:3, 3] = position
         assert self.template.intrinsics is not None
         intrinsics = self.template.intrinsics.copy()
@@ -162,8 +162,8 @@ def moved(camera: Camera, rotation_rad: Values, position_m: Values, log_focal: f
     return replace(camera, intrinsics=intrinsics, pose=pose)
 
 
-def _rotation(vector_rad: Values | list[float]) -> Float[np.ndarray, "3 3"]:
-    return Rotation.from_rotvec(np.asarray(vector_rad, np.float64)).as_matrix()
+def _rotation(vector_rad: Values) -> Float[np.ndarray, "3 3"]:
+    return Rotation.from_rotvec(vector_rad).as_matrix()
 
 
 def _spread_out(ordered: list[Values], count: int) -> list[Values]:
