@@ -1,11 +1,13 @@
 """Paired sets: aligned, complete, the same however they are made, and never half there."""
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from simforcing.data.lerobot_writer import LeRobotWriter
 from simforcing.data.open import open_dataset
 from simforcing.data.pairs import variants_root
 from simforcing.data.tabletop import VIEW, write_tabletop
+from simforcing.data.video import VideoFrames, VideoWriter
 from simforcing.data.windows import MASK_LEVEL
 from simforcing.recipes import RunOptions, recipe_named
 from simforcing.recipes.execute import execute
@@ -390,6 +393,47 @@ def test_an_episode_that_cannot_be_replayed_or_decoded_is_left_out_by_name(sourc
     assert reason.startswith("frame 4: robot tabletop_arm replayed from states is ")
     assert any(line.endswith(f"episode episode_000001 is left out: {reason}") for line in lines)
     assert len(read_lerobot(tmp_path / "set").episodes) == NUM_EPISODES - 1
+
+
+def test_a_frame_that_does_not_decode_leaves_its_episode_out(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = VideoFrames.each
+
+    def damaged(video: VideoFrames, stop: int) -> Iterator[np.ndarray]:
+        for i, frame in enumerate(whole(video, stop)):
+            if video.start_frame == NUM_FRAMES and i == 4:
+                raise ValueError("frame 4 is damaged")
+            yield frame
+
+    monkeypatch.setattr(VideoFrames, "each", damaged)
+    run(source, tmp_path / "set", variants=0)
+    assert record(tmp_path / "set")["left_out"] == {"episode_000001": "frame 4 is damaged"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["set"]
+
+
+def test_a_full_disk_is_one_line_and_keeps_finished_episodes(
+    source: Path, paired: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = VideoWriter.write
+
+    def full(writer: VideoWriter, frames: np.ndarray) -> None:
+        if "000002" in writer.path:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(writer, frames)
+
+    monkeypatch.setattr(VideoWriter, "write", full)
+    message = (
+        r"set\.parts: episode episode_000002 cannot be written \(No space left on device\); finished episodes are kept"
+    )
+    with pytest.raises(OSError, match=message):
+        run(source, tmp_path / "set", variants=2, depth=True, track=True)
+    monkeypatch.undo()
+    kept = sorted(path.name for path in (tmp_path / "set.parts").iterdir())
+    assert kept == ["000000", "000001", "job.json"]
+    assert not (tmp_path / "set.partial").exists()
+    run(source, tmp_path / "set", variants=2, depth=True, track=True)
+    assert tree(tmp_path / "set") == tree(paired)
 
 
 def test_where_nothing_can_be_rendered_no_set_appears(source: Path, tmp_path: Path) -> None:

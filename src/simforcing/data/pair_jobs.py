@@ -128,6 +128,11 @@ def render_pair(job: PairJob) -> Outcome:
         _remake(partial)
         reason = " ".join(str(error).split()).removeprefix(f"episode {job.episode.name}: ")
         outcome = Outcome(name=job.episode.name, reason=reason)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        reason = error.strerror or " ".join(str(error).split())
+        message = f"{job.folder}: episode {job.episode.name} cannot be written ({reason}); finished episodes are kept"
+        raise OSError(error.errno or 0, message) from error
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -173,9 +178,18 @@ class _PartWriter:
         self.perturber = Perturber(self.studio.robot, job.rendering.perturb) if job.rendering.num_variants else None
         self.rows = shown_rows(job.episode.num_frames, job.lag)
         self.tables: dict[str, np.ndarray] = {}
+        self._open: list[_Stream | DepthWriter] = []
 
     def write(self) -> Outcome:
         """Everything but the outcome itself."""
+        try:
+            return self._write()
+        except BaseException:
+            for stream in self._open:
+                stream.abort()
+            raise
+
+    def _write(self) -> Outcome:
         motion = replay(self.studio.robot, self.episode, self.rendering.layouts, self.rendering.limits)
         self._copy_tables()
         background = self._background(motion.qpos[self.rows])
@@ -264,6 +278,7 @@ class _PartWriter:
         depth = None
         if self.rendering.with_depth:
             depth = DepthWriter(self.folder / f"{prefix}{DEPTH}.mkv", self.episode.fps, size)
+        self._open = [*streams, *([] if depth is None else [depth])]
         for picture in self.studio.pictures(qpos, self.job.camera):
             streams[0].write(picture.over(background))
             streams[1].write(np.repeat(picture.mask[..., None], 3, axis=2) * np.uint8(255))
@@ -277,6 +292,7 @@ class _PartWriter:
     def _encode(self, name: str, frames: Iterator[UInt8[np.ndarray, "h w 3"]]) -> None:
         path = self.folder / f"{name}.mp4"
         stream = _Stream(path, self.episode.fps, self.rendering.size, self.episode.num_frames)
+        self._open = [stream]
         for frame in frames:
             stream.write(frame)
         self._keep_stats(name, stream)
@@ -302,6 +318,10 @@ class _Stream:
         self._flush()
         self._writer.close()
         return self._stats.result()
+
+    def abort(self) -> None:
+        """Give the file up."""
+        self._writer.abort()
 
     def _flush(self) -> None:
         if self._waiting:
