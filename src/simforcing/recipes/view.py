@@ -28,7 +28,7 @@ from simforcing.types.files import read_json, write_text
 
 SHOWN_EPISODES = 6
 MOST_FRAMES = 150  # of a strip; longer episodes are thinned
-PANEL_PX = 360  # least width of a panel: small frames are enlarged for the eye
+PANEL_PX = 360  # about the width of a panel: small frames are enlarged for the eye
 GAP_PX = 8
 TINT = np.array([18, 165, 148])
 TINT_SHARE = 0.35
@@ -231,7 +231,7 @@ def deviation_in_words(data: EpisodeSet, parent: Episode, variant: Episode) -> s
 
 def _enlarged(frames: UInt8[np.ndarray, "f h w 3"]) -> UInt8[np.ndarray, "f h2 w2 3"]:
     height, width = frames.shape[1:3]
-    factor = max(1, -(-PANEL_PX // width))
+    factor = max(1, round(PANEL_PX / width))
     if factor == 1:
         return frames
     size = (width * factor, height * factor)
