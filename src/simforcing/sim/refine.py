@@ -22,6 +22,8 @@ FAR_REACH_PX, NEAR_REACH_PX = 5.0, 2.5
 # truth, errors are so many times those of independent equations.
 INFLATION = 6.0
 SMALLEST_MOTION_PX = 0.02
+NUM_SETTLING_STEPS = 8
+SCORE_TOLERANCE = 0.01  # the score counts whole pixels: smaller differences say nothing
 MIN_MATCHES = 50
 
 
@@ -70,27 +72,39 @@ class Refiner:
         return Rendered(coverage=coverage, depth_m=depth)
 
     def refine(self, camera: Camera, *, free_focal: bool, num_steps: int = 16) -> Refined:
-        """The best camera met on the way down from `camera`.
+        """The best camera met on the way down from `camera`, or one as good where no outline asks for a change.
 
         Raises ValueError where the robot's outline is not in view.
         """
         damping, best = FIRST_DAMPING, self._look(camera, FAR_REACH_PX, free_focal)
         current = best
         for step in range(num_steps):
-            change = np.linalg.solve(
-                current.normal_matrix + damping * np.diag(np.diag(current.normal_matrix)), current.gradient
-            )
-            full = np.zeros(7)
-            full[: len(change)] = change
+            change = current.step(damping)
             reach = FAR_REACH_PX if step < num_steps // 3 else NEAR_REACH_PX
-            tried = self._look(moved(current.camera, full[:3], full[3:6], float(full[6])), reach, free_focal)
+            tried = self._look(current.after(change), reach, free_focal)
             damping = np.clip(damping * (0.5 if tried.score > current.score else 3.0), LEAST_DAMPING, MOST_DAMPING)
-            motion = float(np.abs(current.jacobian @ change).mean())
+            motion = current.motion_px(change)
             current = tried if tried.score > best.score - 0.05 * abs(best.score) else best
             best = tried if tried.score > best.score else best
             if motion < SMALLEST_MOTION_PX and reach == NEAR_REACH_PX:
                 break
-        return self._refined(best)
+        return self._refined(self._settled(best, free_focal))
+
+    def _settled(self, best: "_Look", free_focal: bool) -> "_Look":
+        """The equations' own solution near the best camera: they are finer than its score."""
+        current = best
+        for _ in range(NUM_SETTLING_STEPS):
+            change = current.step(damping=0.0)
+            try:
+                tried = self._look(current.after(change), NEAR_REACH_PX, free_focal)
+            except ValueError:
+                break
+            if tried.score < best.score - SCORE_TOLERANCE * abs(best.score):
+                break
+            motion, current = current.motion_px(change), tried
+            if motion < SMALLEST_MOTION_PX:
+                break
+        return current
 
     def _look(self, camera: Camera, reach_px: float, free_focal: bool) -> "_Look":
         rendered = self.render(camera)
@@ -100,15 +114,19 @@ class Refiner:
             raise ValueError("the robot's outline is not in view")
         jacobian = camera_jacobian(matches, camera)[:, : 7 if free_focal else 6]
         weight = 1 / matches.variance / (1 + (matches.offset_px / ROBUST_PX) ** 2)
-        weighted = jacobian * weight[:, None]
+        # Mixed pixels and blur show all outlines a little too far out or in: their mean offset is an unknown beside the
+        # camera, so only differences from it count.
+        mean = weight / weight.sum()
+        centred, offset_px = jacobian - mean @ jacobian, matches.offset_px - mean @ matches.offset_px
+        weighted = centred * weight[:, None]
         inside = rendered.coverage >= 0.5
         return _Look(
             camera=camera,
             score=float((odds * np.where(inside, 1, -1)).mean()),
             jacobian=jacobian,
-            normal_matrix=weighted.T @ jacobian + 1e-9 * np.eye(jacobian.shape[1]),
-            gradient=weighted.T @ matches.offset_px,
-            residual_px=float(np.sqrt((weight * matches.offset_px**2).sum() / weight.sum())),
+            normal_matrix=weighted.T @ centred + 1e-9 * np.eye(jacobian.shape[1]),
+            gradient=weighted.T @ offset_px,
+            residual_px=float(np.sqrt(mean @ matches.offset_px**2)),
         )
 
     def _refined(self, look: "_Look") -> Refined:
@@ -128,3 +146,17 @@ class _Look:
     normal_matrix: Float[np.ndarray, "p p"]
     gradient: Float[np.ndarray, " p"]
     residual_px: float
+
+    def step(self, damping: float) -> Float[np.ndarray, " p"]:
+        """The change of the camera that the equations ask for; damped, shorter."""
+        return np.linalg.solve(self.normal_matrix + damping * np.diag(np.diag(self.normal_matrix)), self.gradient)
+
+    def after(self, change: Float[np.ndarray, " p"]) -> Camera:
+        """The camera after a change."""
+        full = np.zeros(7)
+        full[: len(change)] = change
+        return moved(self.camera, full[:3], full[3:6], float(full[6]))
+
+    def motion_px(self, change: Float[np.ndarray, " p"]) -> float:
+        """How far a change moves the outlines on average."""
+        return float(np.abs(self.jacobian @ change).mean())

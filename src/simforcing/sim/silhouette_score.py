@@ -24,7 +24,7 @@ class Overlap:
     """Intersections and unions of rendered and observed silhouettes, frame by frame, and the observed ones.
 
     Args:
-        visible: frames in which some of the robot can be seen to come and go.
+        visible: frames in which some of the robot can be seen to come and go; none under a mask that is white all over.
     """
 
     intersection_px: Int[np.ndarray, " f"]
@@ -64,7 +64,7 @@ def overlap(rendered: Rendered, observation: Observation) -> Overlap:
     return Overlap(
         intersection_px=(predicted & observed).sum(axis=(1, 2)),
         union_px=(predicted | observed).sum(axis=(1, 2)),
-        visible=predicted.sum(axis=(1, 2)) > 0,
+        visible=(predicted.sum(axis=(1, 2)) > 0) & (observed.mean(axis=(1, 2)) < 1),
         observed=observed,
     )
 
