@@ -290,6 +290,49 @@ def simulate(
     run(source, destination, options, engine=engine, processes=processes, overwrite=overwrite, report=say)
 
 
+def agreement(
+    paired_set: str,
+    /,
+    autoencoder: Literal["tiny", "taef2"] = "tiny",
+    taef2: str | None = None,
+    lags: tuple[int, ...] = (-2, -1, 0, 1, 2),
+    backgrounds: tuple[Literal["white", "grey", "mean", "plate"], ...] = ("white", "grey", "mean", "plate"),
+    size: tuple[int, int] | None = None,
+    max_clips: int = 6,
+    out: Path | None = None,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> None:
+    """Go or no-go for a paired set and each of its episodes: does the sim move as the real video does?
+
+    Exit code 1 where the verdict on the set is no-go.
+
+    Args:
+        paired_set: what `simforcing simulate` wrote.
+        autoencoder: latent space: tiny (fitted to the set's own frames) or taef2.
+        taef2: folder or hub id of the TAEF2 weights; default the author's on the hub.
+        lags: shifts of the sim against the real video, by whole frames.
+        backgrounds: that the sim is put on beside its own, without rendering again.
+        size: height and width of the frames that are compared; default as stored.
+        max_clips: clips of an episode, evenly spread.
+        out: folder of agreement.json and agreement.png; default `<name of the set>-agreement` in the current folder.
+        seed: of the tiny autoencoder and the intervals.
+        overwrite: replace existing files.
+    """
+    from simforcing.evaluation.agreement import AgreementConfig
+    from simforcing.evaluation.agreement_result import table
+    from simforcing.recipes.agreement import AgreementOptions
+    from simforcing.recipes.agreement import agreement as run
+
+    compare = AgreementConfig(shifts=lags, backgrounds=backgrounds, max_clips=max_clips, seed=seed)
+    options = AgreementOptions(autoencoder=autoencoder, taef2=taef2, size=size, compare=compare)
+    folder = out or Path(f"{Path(paired_set).name}-agreement")
+    result = run(paired_set, options, out=folder, overwrite=overwrite, report=say)
+    print("\n".join(table(result)))
+    if result.verdict == "no-go":
+        raise SystemExit(1)
+
+
 def view(
     data: str,
     /,
@@ -489,6 +532,7 @@ COMMANDS = {
     "tabletop": tabletop,
     "calibrate": calibrate,
     "simulate": simulate,
+    "agreement": agreement,
     "view": view,
     "train": train,
     "generate": generate,

@@ -4,7 +4,7 @@ Expanded percentile intervals (Hesterberg 2015, "What Teachers Should Know About
 percentiles are widened so that few episodes give the width of a t interval instead of one that is too narrow.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,11 +91,30 @@ def bootstrap_ratio(
     num_resamples: int = NUM_RESAMPLES,
 ) -> Interval:
     """sum(numerator) / sum(denominator) with its interval (numerator and denominator resampled together)."""
-    sums, counts = _cluster_sums(np.stack([numerator, denominator], axis=1), clusters)
-    weights = _resamples(len(sums), seed, num_resamples) @ sums
-    low, high = _expanded_quantiles(weights[:, :1] / weights[:, 1:], len(sums), 0.95)
+    both = np.stack([numerator, denominator], axis=1)
+    return bootstrap_statistic(
+        both, clusters, lambda sums: sums[:, 0] / sums[:, 1], seed=seed, num_resamples=num_resamples
+    )
+
+
+def bootstrap_statistic(
+    values: Float[np.ndarray, "n m"],
+    clusters: Sequence[str],
+    statistic: Callable[[Float[np.ndarray, "r m"]], Float[np.ndarray, " r"]],
+    *,
+    seed: int = 0,
+    num_resamples: int = NUM_RESAMPLES,
+) -> Interval:
+    """A function of the columns' sums with its interval, all columns resampled together.
+
+    Args:
+        statistic: of rows of sums; NaN where they have none.
+    """
+    sums, counts = _cluster_sums(values, clusters)
+    drawn = statistic(_resamples(len(sums), seed, num_resamples) @ sums)
+    low, high = _expanded_quantiles(drawn[:, None], len(sums), 0.95)
     return Interval(
-        mean=float(sums[:, 0].sum() / sums[:, 1].sum()),
+        mean=float(statistic(sums.sum(axis=0, keepdims=True))[0]),
         low=float(low[0]),
         high=float(high[0]),
         num_values=int(counts[:, 0].sum()),

@@ -1,0 +1,160 @@
+"""Episodes of a paired set as arrays, and their rendered robot put on another background without rendering again.
+
+A set stores the robot on one background and its mask, but no coverage: at the outline that is estimated from how far a
+pixel lies between the background and the robot's colour beside it.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, UInt8
+from PIL import Image
+from scipy.ndimage import binary_dilation, binary_erosion, distance_transform_edt, gaussian_filter
+
+from simforcing.data.backgrounds import BackgroundKind, clean_plate, mean_image, plain, plate_rows
+from simforcing.data.lerobot import episode_names
+from simforcing.data.pair_jobs import PICTURED, REAL, SIM
+from simforcing.data.pairs import RECORD_NAME
+from simforcing.data.resize import resize_frames, resize_nearest
+from simforcing.data.windows import MASK_LEVEL
+from simforcing.types import Episode, EpisodeSet, Resize
+from simforcing.types.files import read_json
+
+COLOUR_DEVIATION = 40.0  # grey levels by which a robot's colour at its outline differs from that beside it
+SHARE_DEVIATION = 0.2  # of the covered share by which a blurred mask is off
+MASK_BLUR_PX = 0.6
+
+
+@dataclass(frozen=True)
+class PairFrames:
+    """Real and sim frames of one episode, the sim's mask, and the background (of that kind) that the sim stands on."""
+
+    name: str
+    real: UInt8[np.ndarray, "f h w 3"]
+    sim: UInt8[np.ndarray, "f h w 3"]
+    mask: Bool[np.ndarray, "f h w"]
+    background: UInt8[np.ndarray, "h w 3"]
+    kind: BackgroundKind
+
+    def on(self, kind: BackgroundKind) -> "PairFrames":
+        """The same with the robot on another background of the same episode; the stored one comes back as it is."""
+        if kind == self.kind:
+            return self
+        background = self._background(kind)
+        return replace(self, sim=_blended(self.sim, background, self.coverage, self.background), background=background)
+
+    def cut_out(self) -> "PairFrames":
+        """Real pixels where the sim's robot is, on its background: a sim with perfect looks, through this camera."""
+        inside = self.mask[..., None]
+        return replace(self, sim=np.where(inside, self.real, self.background).astype(np.uint8))
+
+    def moved(self, down_px: int, right_px: int) -> "PairFrames":
+        """The sim as a camera shows it that is turned by so many pixels; what comes into view is background."""
+        shape = self.mask.shape[1:]
+        rows, columns = (np.arange(n) - step for n, step in zip(shape, (down_px, right_px), strict=True))
+        known = ((rows >= 0) & (rows < shape[0]))[:, None] & ((columns >= 0) & (columns < shape[1]))[None]
+        at = np.ix_(rows.clip(0, shape[0] - 1), columns.clip(0, shape[1] - 1))
+        mask = self.mask[:, *at] & known
+        coverage = self.coverage[:, *at] * known
+        moved_sim = np.where(known[..., None], self.sim[:, *at], self.background)
+        moved_background = np.where(known[..., None], self.background[at], self.background)
+        sim = _blended(moved_sim, self.background, coverage, moved_background)
+        return replace(self, sim=sim, mask=mask)
+
+    @cached_property
+    def coverage(self) -> Float[np.ndarray, "f h w"]:
+        """How much of each pixel the robot covers, 0 .. 1, estimated."""
+        return np.stack([_coverage(sim, mask, self.background) for sim, mask in zip(self.sim, self.mask, strict=True)])
+
+    def _background(self, kind: BackgroundKind) -> UInt8[np.ndarray, "h w 3"]:
+        if kind == "mean":
+            return mean_image(self.real)
+        if kind != "plate":
+            return plain(kind, self.background.shape[:2])
+        rows = plate_rows(len(self.real))
+        covered = np.stack([binary_dilation(mask) for mask in self.mask[rows]])
+        return clean_plate(self.real[rows], covered)
+
+
+class PairReader:
+    """Reads episodes of a paired set in one size, by default as stored. Raises ValueError where the set is none."""
+
+    def __init__(self, data: EpisodeSet, size: tuple[int, int] | None = None) -> None:
+        self.data, self.root = data, Path(data.root)
+        self.record = paired_record(data)
+        self.size = size or data.episodes[0].view(REAL).frames.size
+        self._names = episode_names(self.root)
+
+    def read(self, episode: Episode) -> PairFrames:
+        """All frames of one episode, resized where a size was asked for. ValueError where a frame cannot be read."""
+        sim = episode.view(SIM)
+        if sim.masks is None:
+            raise ValueError(f"{self.root}: episode {episode.name}: the sim has no mask")
+        kind, count = self.record["background"]["kind"], episode.num_frames
+        mask = sim.masks.read(0, count)[..., 0] > MASK_LEVEL
+        real, pictures = (episode.view(view).frames.read(0, count) for view in (REAL, SIM))
+        background = self._background(episode, mask.shape[1:])
+        if self.size != mask.shape[1:]:
+            resize = Resize(height=self.size[0], width=self.size[1])
+            real, pictures = resize_frames(real, resize), resize_frames(pictures, resize)
+            mask, background = resize_nearest(mask, resize), resize_frames(background[None], resize)[0]
+        return PairFrames(episode.name, real, pictures, mask, background, kind)
+
+    def _background(self, episode: Episode, size: tuple[int, int]) -> UInt8[np.ndarray, "h w 3"]:
+        declared = self.record["background"]
+        if declared["kind"] not in PICTURED:
+            return np.full((*size, 3), declared["value"], np.uint8)
+        path = self.root / declared["files"].format(index=self._names.index(episode.name))
+        try:
+            return np.asarray(Image.open(path).convert("RGB"))
+        except OSError as error:
+            raise ValueError(f"{path}: the background of episode {episode.name} cannot be read ({error})") from None
+
+
+def paired_record(data: EpisodeSet) -> dict[str, Any]:
+    """meta/simulation.json. Raises ValueError where the set is no paired one, or the file is damaged."""
+    path = Path(data.root) / "meta" / RECORD_NAME
+    if not path.is_file() or not {REAL, SIM} <= {one.name for one in data.episodes[0].views}:
+        raise ValueError(f"{data.root}: no paired set (streams {REAL} and {SIM}); `simforcing simulate` makes one")
+    record = read_json(path)
+    if not isinstance(record, dict) or not isinstance(record.get("episodes"), dict) or "background" not in record:
+        raise ValueError(f"{path}: expected an object with episodes and background")
+    return record
+
+
+def _coverage(
+    sim: UInt8[np.ndarray, "h w 3"], mask: Bool[np.ndarray, "h w"], background: UInt8[np.ndarray, "h w 3"]
+) -> Float[np.ndarray, "h w"]:
+    """1 inside, 0 outside; at the outline the likeliest share by two clues, each with its own deviation.
+
+    One is the way from the background's colour to the robot's inside, the other the mask blurred by half a pixel.
+    """
+    inside = np.asarray(binary_erosion(mask, border_value=1), bool)
+    if not inside.any():
+        return mask.astype(np.float32)
+    outline = binary_dilation(mask) & ~inside
+    rows, columns = np.asarray(distance_transform_edt(~inside, return_distances=False, return_indices=True))
+    behind = background.astype(np.float32)
+    robot = sim[rows, columns] - behind
+    by_colour, by_mask = 1.0 / COLOUR_DEVIATION**2, 1.0 / SHARE_DEVIATION**2
+    weighed = ((sim - behind) * robot).sum(axis=-1) * by_colour + gaussian_filter(
+        mask.astype(np.float32), MASK_BLUR_PX
+    ) * by_mask
+    share = weighed / (np.square(robot).sum(axis=-1) * by_colour + by_mask)
+    return np.where(outline, share.clip(0.0, 1.0), mask).astype(np.float32)
+
+
+def _blended(
+    sim: UInt8[np.ndarray, "f h w 3"],
+    background: UInt8[np.ndarray, "h w 3"],
+    coverage: Float[np.ndarray, "f h w"],
+    before: UInt8[np.ndarray, "h w 3"],
+) -> UInt8[np.ndarray, "f h w 3"]:
+    """Pictures that stood on `before`, on `background`: the uncovered share of each pixel is exchanged."""
+    change = background.astype(np.float32) - before
+    free = 1.0 - coverage[..., None]
+    exchanged = np.where(free == 1.0, background, sim + free * change + 0.5)
+    return exchanged.clip(0, 255).astype(np.uint8)

@@ -1,0 +1,209 @@
+"""A go / no-go number for a paired set and each of its episodes: does the sim move as the real video does?
+
+Writes agreement.json and agreement.png; what is measured and the thresholds: docs/pair-agreement.md.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from simforcing.data.open import open_dataset
+from simforcing.data.pair_frames import PairFrames, PairReader
+from simforcing.data.pair_jobs import REAL
+from simforcing.data.validate import describe
+from simforcing.evaluation.agreement import AgreementConfig, EpisodeMotion, Setting, Sums, interval
+from simforcing.evaluation.agreement_figure import write_figure
+from simforcing.evaluation.agreement_result import EpisodeAgreement, SetAgreement, agreement_record, panels
+from simforcing.evaluation.agreement_verdict import Judged, Thresholds, Verdict, judged
+from simforcing.evaluation.edge_agreement import EdgeAgreement, edge_agreement
+from simforcing.evaluation.intervals import Interval
+from simforcing.models.autoencoder import TinyAutoencoder, TinyAutoencoderConfig
+from simforcing.models.taef2 import HUB_ID, Taef2
+from simforcing.nn.protocols import Autoencoder
+from simforcing.recipes.estimate import Report, throttled
+from simforcing.recipes.output import require_absent, require_writable
+from simforcing.recipes.run import check_seed
+from simforcing.types import Episode, to_json
+from simforcing.types.files import write_json
+from simforcing.types.version import package_version
+
+RESULTS, FIGURE = "agreement.json", "agreement.png"
+FIT_EPISODES, FIT_CLIPS = 16, 3  # that the tiny autoencoder is fitted on, of either stream
+LEAST_UNFITTED = 8  # frames: with fewer left by the calibration, edges are compared in all
+GO_SHARE, NO_GO_SHARE = 0.75, 0.5  # of the episodes, for a verdict on the set
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgreementOptions:
+    """What is measured, and in which latent space.
+
+    Args:
+        autoencoder, taef2: tiny (principal components of the set's own frames), or the TAEF2 weights and where they
+            lie (folder or hub id; default the author's).
+        size: (height, width) that frames are resized to; default as stored, cut to what the autoencoder divides.
+        channels: of the tiny autoencoder.
+        temporal_factor: frames of one of its latents.
+    """
+
+    autoencoder: Literal["tiny", "taef2"] = "tiny"
+    taef2: str | None = None
+    size: tuple[int, int] | None = None
+    channels: int = 48
+    temporal_factor: int = 4
+    compare: AgreementConfig = field(default_factory=AgreementConfig)
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+    def __post_init__(self) -> None:
+        check_seed(self.compare.seed)
+        if self.taef2 is not None and self.autoencoder != "taef2":
+            raise ValueError(f"taef2 is {self.taef2}, but the autoencoder is {self.autoencoder}, not taef2")
+
+
+def agreement(
+    source: str, options: AgreementOptions, *, out: Path, overwrite: bool = False, report: Report
+) -> SetAgreement:
+    """Compare every episode's sim with its real video, and write the record and a figure.
+
+    Raises:
+        ValueError: no paired set, no episode long enough, frames that the autoencoder cannot take, or files in the way.
+    """
+    out = Path(out)
+    require_writable(out)
+    if not overwrite:
+        require_absent([out / RESULTS, out / FIGURE])
+    data = open_dataset(source)
+    for line in describe(data):
+        report(line)
+    reader = PairReader(data, options.size or _divisible(data.episodes[0].view(REAL).frames.size))
+    autoencoder = _autoencoder(reader, options)
+    if any(side % autoencoder.spatial_factor for side in reader.size):
+        raise ValueError(f"size {reader.size}: both sides must be multiples of {autoencoder.spatial_factor}")
+    comparison = _Comparison(reader, autoencoder, options)
+    progress = throttled(report, "compared", "episodes")
+    for done, episode in enumerate(data.episodes, start=1):
+        comparison.add(episode)
+        progress(done, len(data.episodes))
+    result = comparison.result()
+    for name, reason in result.left_out.items():
+        report(f"{data.root}: episode {name} is left out: {reason}")
+    out.mkdir(parents=True, exist_ok=True)
+    write_figure(out / FIGURE, **panels(result))
+    about = {
+        "data": data.root,
+        "fingerprint": data.fingerprint,
+        "version": package_version(),
+        "options": to_json(options),
+        "size": list(reader.size),
+    }
+    write_json(out / RESULTS, about | agreement_record(result))
+    return result
+
+
+class _Comparison:
+    """Episodes one by one; of each only the sums are kept, and of the last one its motion, for its neighbour."""
+
+    def __init__(self, reader: PairReader, autoencoder: Autoencoder, options: AgreementOptions) -> None:
+        self._reader, self._autoencoder, self._options = reader, autoencoder, options
+        self._last: EpisodeMotion | None = None
+        self._sums: dict[str, dict[Setting, Sums]] = {}
+        self._edges: dict[str, EdgeAgreement | None] = {}
+        self._left_out: dict[str, str] = {item.name: item.reason for item in reader.data.rejected}
+        self._background = reader.record["background"]["kind"]
+
+    def add(self, episode: Episode) -> None:
+        """Compare one, or note why it cannot be."""
+        config, own = self._options.compare, Setting(background=self._background)
+        try:
+            pair = self._reader.read(episode)
+            motion = EpisodeMotion(pair, self._autoencoder, config)
+        except ValueError as error:
+            self._left_out[episode.name] = str(error)
+            return
+        settings = [
+            own,
+            Setting(background=own.background, region="all"),
+            *(Setting(background=kind) for kind in config.backgrounds if kind != own.background),
+            Setting(background=own.background, source="cut-out"),
+            *(Setting(background=own.background, shift=shift) for shift in config.shifts if shift),
+            *(Setting(background=own.background, moved_px=pixels) for pixels in config.moved_px),
+        ]
+        self._sums[episode.name] = {setting: motion.sums(setting) for setting in settings}
+        self._edges[episode.name] = self._compare_edges(pair)
+        other = Setting(background=own.background, source="other")
+        if self._last is not None:
+            self._sums[episode.name][other] = motion.sums(other, self._last)
+            if len(self._sums) == 2:
+                self._sums[self._last.pair.name][other] = self._last.sums(other, motion)
+        self._last = motion
+
+    def result(self) -> SetAgreement:
+        """Verdicts of all. Raises ValueError where no episode could be compared."""
+        if not self._sums:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in list(self._left_out.items())[:3])
+            raise ValueError(f"{self._reader.data.root}: no episode can be compared ({reasons})")
+        seed = self._options.compare.seed
+        episodes = tuple(
+            EpisodeAgreement(
+                name=name, sums=sums, edges=self._edges[name], judged=self._judge(sums, self._edges[name], seed)
+            )
+            for name, sums in self._sums.items()
+        )
+        verdicts = [episode.judged.verdict for episode in episodes]
+        verdict: Verdict = "doubtful"
+        if verdicts.count("go") >= GO_SHARE * len(verdicts):
+            verdict = "go"
+        elif verdicts.count("no-go") > NO_GO_SHARE * len(verdicts):
+            verdict = "no-go"
+        return SetAgreement(
+            background=self._background, episodes=episodes, left_out=self._left_out, verdict=verdict, seed=seed
+        )
+
+    def _judge(self, sums: dict[Setting, Sums], edges: EdgeAgreement | None, seed: int) -> Judged:
+        def signed(setting: Setting) -> Interval | None:
+            if setting not in sums:
+                return None
+            return interval("signed", sums[setting], [str(i) for i in range(len(sums[setting]))], seed)
+
+        own = signed(Setting(background=self._background))
+        other = signed(Setting(background=self._background, source="other"))
+        assert own is not None
+        return judged(edges, own, other, min(self._reader.size), self._options.thresholds)
+
+    def _compare_edges(self, pair: PairFrames) -> EdgeAgreement | None:
+        """In frames that the calibration was not fitted to, where the record tells which."""
+        fitted = self._reader.record["episodes"].get(pair.name, {}).get("fitted_frames", [])
+        rows = np.setdiff1d(np.arange(len(pair.real)), np.asarray(fitted, dtype=int))
+        rows = rows if len(rows) >= LEAST_UNFITTED else np.arange(len(pair.real))
+        try:
+            return edge_agreement(pair.real, pair.sim, pair.mask, shifts=self._options.compare.shifts, rows=rows)
+        except ValueError:
+            return None
+
+
+def _autoencoder(reader: PairReader, options: AgreementOptions) -> Autoencoder:
+    """The chosen one; the tiny one is fitted to windows of the set's real and sim frames."""
+    if options.autoencoder == "taef2":
+        return Taef2.from_pretrained(options.taef2 or HUB_ID)
+    factor = options.temporal_factor
+    episodes = reader.data.episodes
+    clips: list[np.ndarray] = []
+    for i in np.unique(np.linspace(0, len(episodes) - 1, min(len(episodes), FIT_EPISODES)).round().astype(int)):
+        pair = reader.read(episodes[i])
+        last = len(pair.real) - factor - 1
+        starts = np.unique(np.linspace(0, last, FIT_CLIPS).round().astype(int)) if last >= 0 else []
+        clips += [frames[start : start + factor + 1] for frames in (pair.real, pair.sim) for start in starts]
+    if not clips:
+        raise ValueError(f"{reader.data.root}: no episode has {factor + 1} frames")
+    config = TinyAutoencoderConfig(channels=options.channels, temporal_factor=factor, num_decoder_blocks=0)
+    model: TinyAutoencoder = config.build()
+    model.initialise(torch.from_numpy(np.stack(clips)).movedim(-1, 2), seed=options.compare.seed)
+    return model.eval()
+
+
+def _divisible(size: tuple[int, int]) -> tuple[int, int]:
+    """The nearest size whose sides are multiples of eight."""
+    height, width = (max(8, round(side / 8) * 8) for side in size)
+    return height, width
