@@ -1,9 +1,16 @@
 """A small simulated set and a finished debug run, made once; and a set in memory that needs no renderer."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # pairing.py
+from pairing import NUM_EPISODES as NUM_PAIRS
+from pairing import NUM_FRAMES as PAIR_FRAMES
+from pairing import SIZE as PAIR_SIZE
+from pairing import run as simulate_pairs
 
 from simforcing.data.open import open_dataset
 from simforcing.data.tabletop import write_tabletop
@@ -72,3 +79,19 @@ def square_set() -> EpisodeSet:
         robot=None,
         fingerprint="squares-1",
     )
+
+
+@pytest.fixture(scope="session")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few short episodes of the table top, to be simulated."""
+    root = tmp_path_factory.mktemp("to_pair")
+    write_tabletop(root, num_episodes=NUM_PAIRS, seed=3, num_frames=PAIR_FRAMES, size=PAIR_SIZE, num_processes=1)
+    return root / "episodes"
+
+
+@pytest.fixture(scope="session")
+def paired(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The paired set of it, with two variants of each episode, depth and track."""
+    root = tmp_path_factory.mktemp("paired") / "set"
+    simulate_pairs(source, root, variants=2, depth=True, track=True)
+    return root

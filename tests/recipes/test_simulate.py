@@ -1,35 +1,23 @@
 """Paired sets: aligned, complete, the same however they are made, and never half there."""
 
-import errno
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pairing import NUM_EPISODES, NUM_FRAMES, SIZE, frames, masks, record, run
 
 from simforcing.data.lerobot import episode_names, read_columns, read_lerobot
 from simforcing.data.lerobot_writer import LeRobotWriter
 from simforcing.data.open import open_dataset
 from simforcing.data.pairs import variants_root
-from simforcing.data.tabletop import VIEW, write_tabletop
-from simforcing.data.video import VideoFrames, VideoWriter
-from simforcing.data.windows import MASK_LEVEL
+from simforcing.data.tabletop import VIEW
 from simforcing.recipes import RunOptions, recipe_named
 from simforcing.recipes.execute import execute
-from simforcing.recipes.simulate import SimulateOptions, simulate
 from simforcing.sim.perturb import PerturbConfig
-from simforcing.types import Episode
 from simforcing.types.calibration import Calibration, EpisodeFit, GroupFit, write_calibration
 
-NUM_FRAMES, SIZE, NUM_EPISODES = 9, 48, 3
 STILL = PerturbConfig(
     translation_bias_m=0.0,
     translation_scale=0.0,
@@ -38,56 +26,6 @@ STILL = PerturbConfig(
     rotation_scale=0.0,
     rotation_noise_rad=0.0,
 )
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("tabletop")
-    write_tabletop(root, num_episodes=NUM_EPISODES, seed=3, num_frames=NUM_FRAMES, size=SIZE, num_processes=1)
-    return root / "episodes"
-
-
-def run(source: Path, destination: Path, **options: Any) -> list[str]:
-    """`simulate` in this process with one variant unless told otherwise; returns what it reported."""
-    lines: list[str] = []
-    execution = {key: options.pop(key) for key in ("processes", "engine", "overwrite") if key in options}
-    simulate(
-        str(source),
-        destination,
-        SimulateOptions(**({"variants": 1} | options)),
-        **({"processes": 1} | execution),
-        report=lines.append,
-    )
-    return lines
-
-
-@pytest.fixture(scope="module")
-def paired(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("paired") / "set"
-    run(source, root, variants=2, depth=True, track=True)
-    return root
-
-
-def tree(root: Path) -> dict[str, bytes]:
-    """Every file of both sets."""
-    sets = [folder for folder in (root, variants_root(root)) if folder.exists()]
-    return {
-        str(path.relative_to(root.parent)): path.read_bytes() for s in sets for path in s.rglob("*") if path.is_file()
-    }
-
-
-def frames(episode: Episode, view: str) -> np.ndarray:
-    return episode.view(view).frames.read(0, episode.num_frames)
-
-
-def masks(episode: Episode) -> np.ndarray:
-    source = episode.view("sim").masks
-    assert source is not None
-    return source.read(0, episode.num_frames)[..., 0] > MASK_LEVEL
-
-
-def record(root: Path) -> dict[str, Any]:
-    return json.loads((root / "meta" / "simulation.json").read_text())
 
 
 def test_a_pair_holds_the_sources_numbers_and_two_streams_with_one_camera(source: Path, paired: Path) -> None:
@@ -176,85 +114,6 @@ def test_without_amplitude_a_variant_is_its_parent_bit_for_bit(source: Path, tmp
         for table in ("action", "state", "joint"):
             np.testing.assert_array_equal(getattr(parent, table), getattr(variant, table))
         np.testing.assert_array_equal(frames(parent, "sim"), frames(variant, "sim"))
-
-
-def test_processes_change_no_byte(source: Path, paired: Path, tmp_path: Path) -> None:
-    run(source, tmp_path / "set", variants=2, depth=True, track=True, processes=2)
-    assert tree(tmp_path / "set") == tree(paired)
-
-
-def test_another_seed_changes_the_variants_alone(source: Path, paired: Path, tmp_path: Path) -> None:
-    run(source, tmp_path / "set", variants=2, depth=True, track=True, seed=1)
-    before, after = tree(paired), tree(tmp_path / "set")
-    changed = {name for name in before if before[name] != after[name]}
-    assert not any(name.startswith("set/") and "simulation.json" not in name for name in changed)
-    assert any(name.startswith("set-variants/videos") for name in changed)
-
-
-def test_a_killed_run_goes_on_and_ends_in_the_same_sets(source: Path, paired: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "simforcing", "simulate", str(source), str(tmp_path / "set")]
-    command += ["--variants", "2", "--depth", "--track", "--processes", "1"]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    parts = tmp_path / "set.parts"
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None and not (parts / "000000").is_dir():
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not (tmp_path / "set").exists()
-    kept = {path: path.stat().st_ino for path in parts.glob("0*/*.mp4")}
-    assert kept
-    lines = run(source, tmp_path / "set", variants=2, depth=True, track=True)
-    assert any("episodes are finished already" in line for line in lines)
-    assert tree(tmp_path / "set") == tree(paired)
-    used = {path.stat().st_ino for path in (tmp_path / "set").rglob("*.mp4")}
-    assert used & set(kept.values())  # taken as they were, not rendered again
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["set", "set-variants"]
-
-
-def test_a_run_that_stops_between_the_two_sets_goes_on(
-    source: Path, paired: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    close = LeRobotWriter.close
-
-    def stop(writer: LeRobotWriter) -> None:
-        if "real" in writer.views:
-            writer.abort()
-            raise KeyboardInterrupt
-        close(writer)
-
-    monkeypatch.setattr(LeRobotWriter, "close", stop)
-    with pytest.raises(KeyboardInterrupt):
-        run(source, tmp_path / "set", variants=2, depth=True, track=True)
-    monkeypatch.undo()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["set-variants", "set.parts"]
-    run(source, tmp_path / "set", variants=2, depth=True, track=True)
-    assert tree(tmp_path / "set") == tree(paired)
-
-
-def test_finished_episodes_of_other_options_are_neither_used_nor_lost(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(writer: LeRobotWriter) -> None:
-        writer.abort()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(LeRobotWriter, "close", stop)
-    with pytest.raises(KeyboardInterrupt):
-        run(source, tmp_path / "set", variants=0)
-    monkeypatch.undo()
-    with pytest.raises(ValueError, match=r"3 finished episodes of other options \(background grey, now white\)"):
-        run(source, tmp_path / "set", variants=0, background="white")
-    assert len(list((tmp_path / "set.parts").glob("0*"))) == NUM_EPISODES
-    run(source, tmp_path / "set", variants=0, background="white", overwrite=True)
-    assert record(tmp_path / "set")["background"]["kind"] == "white"
-
-
-def test_existing_sets_are_kept_unless_overwritten(source: Path, paired: Path) -> None:
-    before = tree(paired)
-    with pytest.raises(ValueError, match="exists; choose another name or overwrite it"):
-        run(source, paired, variants=0)
-    assert tree(paired) == before
 
 
 @pytest.mark.parametrize("kind", ["mean", "plate"])
@@ -395,47 +254,6 @@ def test_an_episode_that_cannot_be_replayed_or_decoded_is_left_out_by_name(sourc
     assert len(read_lerobot(tmp_path / "set").episodes) == NUM_EPISODES - 1
 
 
-def test_a_frame_that_does_not_decode_leaves_its_episode_out(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = VideoFrames.each
-
-    def damaged(video: VideoFrames, stop: int) -> Iterator[np.ndarray]:
-        for i, frame in enumerate(whole(video, stop)):
-            if video.start_frame == NUM_FRAMES and i == 4:
-                raise ValueError("frame 4 is damaged")
-            yield frame
-
-    monkeypatch.setattr(VideoFrames, "each", damaged)
-    run(source, tmp_path / "set", variants=0)
-    assert record(tmp_path / "set")["left_out"] == {"episode_000001": "frame 4 is damaged"}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["set"]
-
-
-def test_a_full_disk_is_one_line_and_keeps_finished_episodes(
-    source: Path, paired: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write = VideoWriter.write
-
-    def full(writer: VideoWriter, frames: np.ndarray) -> None:
-        if "000002" in writer.path:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write(writer, frames)
-
-    monkeypatch.setattr(VideoWriter, "write", full)
-    message = (
-        r"set\.parts: episode episode_000002 cannot be written \(No space left on device\); finished episodes are kept"
-    )
-    with pytest.raises(OSError, match=message):
-        run(source, tmp_path / "set", variants=2, depth=True, track=True)
-    monkeypatch.undo()
-    kept = sorted(path.name for path in (tmp_path / "set.parts").iterdir())
-    assert kept == ["000000", "000001", "job.json"]
-    assert not (tmp_path / "set.partial").exists()
-    run(source, tmp_path / "set", variants=2, depth=True, track=True)
-    assert tree(tmp_path / "set") == tree(paired)
-
-
 def test_where_nothing_can_be_rendered_no_set_appears(source: Path, tmp_path: Path) -> None:
     from simforcing.sim.replay import TrackingLimits
 
@@ -460,17 +278,6 @@ def test_impossible_options_are_refused_by_name(
     with pytest.raises(ValueError, match=message):
         run(source, tmp_path / "set", **options)
     assert not (tmp_path / "set").exists()
-
-
-def test_a_ray_cluster_changes_no_byte(source: Path, paired: Path, tmp_path: Path, project_root: Path) -> None:
-    pytest.importorskip("ray", reason="ray is not installed (extra cluster)")
-    # In a process of its own, as a cluster's workers import the package as installed, unchanged by pytest.
-    command = [sys.executable, "-m", "simforcing", "simulate", str(source), str(tmp_path / "set")]
-    command += ["--variants", "2", "--depth", "--track", "--engine", "ray", "--processes", "2"]
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert tree(tmp_path / "set") == tree(paired)
 
 
 @pytest.mark.parametrize(("folder", "view"), [("set", "real"), ("set", "sim"), ("set-variants", "sim")])

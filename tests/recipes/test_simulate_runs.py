@@ -1,0 +1,148 @@
+"""However a paired set comes about, its bytes are the same, and it is never half there."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pairing import NUM_EPISODES, NUM_FRAMES, record, run, tree
+
+from simforcing.data.lerobot_writer import LeRobotWriter
+from simforcing.data.video import VideoFrames, VideoWriter
+
+
+def test_processes_change_no_byte(source: Path, paired: Path, tmp_path: Path) -> None:
+    run(source, tmp_path / "set", variants=2, depth=True, track=True, processes=2)
+    assert tree(tmp_path / "set") == tree(paired)
+
+
+def test_another_seed_changes_the_variants_alone(source: Path, paired: Path, tmp_path: Path) -> None:
+    run(source, tmp_path / "set", variants=2, depth=True, track=True, seed=1)
+    before, after = tree(paired), tree(tmp_path / "set")
+    changed = {name for name in before if before[name] != after[name]}
+    assert not any(name.startswith("set/") and "simulation.json" not in name for name in changed)
+    assert any(name.startswith("set-variants/videos") for name in changed)
+
+
+def test_a_killed_run_goes_on_and_ends_in_the_same_sets(source: Path, paired: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "simforcing", "simulate", str(source), str(tmp_path / "set")]
+    command += ["--variants", "2", "--depth", "--track", "--processes", "1"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    parts = tmp_path / "set.parts"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None and not (parts / "000000").is_dir():
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "set").exists()
+    kept = {path: path.stat().st_ino for path in parts.glob("0*/*.mp4")}
+    assert kept
+    lines = run(source, tmp_path / "set", variants=2, depth=True, track=True)
+    assert any("episodes are finished already" in line for line in lines)
+    assert tree(tmp_path / "set") == tree(paired)
+    used = {path.stat().st_ino for path in (tmp_path / "set").rglob("*.mp4")}
+    assert used & set(kept.values())  # taken as they were, not rendered again
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["set", "set-variants"]
+
+
+def test_a_run_that_stops_between_the_two_sets_goes_on(
+    source: Path, paired: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = LeRobotWriter.close
+
+    def stop(writer: LeRobotWriter) -> None:
+        if "real" in writer.views:
+            writer.abort()
+            raise KeyboardInterrupt
+        close(writer)
+
+    monkeypatch.setattr(LeRobotWriter, "close", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(source, tmp_path / "set", variants=2, depth=True, track=True)
+    monkeypatch.undo()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["set-variants", "set.parts"]
+    run(source, tmp_path / "set", variants=2, depth=True, track=True)
+    assert tree(tmp_path / "set") == tree(paired)
+
+
+def test_finished_episodes_of_other_options_are_neither_used_nor_lost(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(writer: LeRobotWriter) -> None:
+        writer.abort()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LeRobotWriter, "close", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(source, tmp_path / "set", variants=0)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"3 finished episodes of other options \(background grey, now white\)"):
+        run(source, tmp_path / "set", variants=0, background="white")
+    assert len(list((tmp_path / "set.parts").glob("0*"))) == NUM_EPISODES
+    run(source, tmp_path / "set", variants=0, background="white", overwrite=True)
+    assert record(tmp_path / "set")["background"]["kind"] == "white"
+
+
+def test_existing_sets_are_kept_unless_overwritten(source: Path, paired: Path) -> None:
+    before = tree(paired)
+    with pytest.raises(ValueError, match="exists; choose another name or overwrite it"):
+        run(source, paired, variants=0)
+    assert tree(paired) == before
+
+
+def test_a_frame_that_does_not_decode_leaves_its_episode_out(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = VideoFrames.each
+
+    def damaged(video: VideoFrames, stop: int) -> Iterator[np.ndarray]:
+        for i, frame in enumerate(whole(video, stop)):
+            if video.start_frame == NUM_FRAMES and i == 4:
+                raise ValueError("frame 4 is damaged")
+            yield frame
+
+    monkeypatch.setattr(VideoFrames, "each", damaged)
+    run(source, tmp_path / "set", variants=0)
+    assert record(tmp_path / "set")["left_out"] == {"episode_000001": "frame 4 is damaged"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["set"]
+
+
+def test_a_full_disk_is_one_line_and_keeps_finished_episodes(
+    source: Path, paired: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = VideoWriter.write
+
+    def full(writer: VideoWriter, frames: np.ndarray) -> None:
+        if "000002" in writer.path:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(writer, frames)
+
+    monkeypatch.setattr(VideoWriter, "write", full)
+    message = (
+        r"set\.parts: episode episode_000002 cannot be written \(No space left on device\); finished episodes are kept"
+    )
+    with pytest.raises(OSError, match=message):
+        run(source, tmp_path / "set", variants=2, depth=True, track=True)
+    monkeypatch.undo()
+    kept = sorted(path.name for path in (tmp_path / "set.parts").iterdir())
+    assert kept == ["000000", "000001", "job.json"]
+    assert not (tmp_path / "set.partial").exists()
+    run(source, tmp_path / "set", variants=2, depth=True, track=True)
+    assert tree(tmp_path / "set") == tree(paired)
+
+
+def test_a_ray_cluster_changes_no_byte(source: Path, paired: Path, tmp_path: Path, project_root: Path) -> None:
+    pytest.importorskip("ray", reason="ray is not installed (extra cluster)")
+    # In a process of its own, as a cluster's workers import the package as installed, unchanged by pytest.
+    command = [sys.executable, "-m", "simforcing", "simulate", str(source), str(tmp_path / "set")]
+    command += ["--variants", "2", "--depth", "--track", "--engine", "ray", "--processes", "2"]
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert tree(tmp_path / "set") == tree(paired)
