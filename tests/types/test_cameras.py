@@ -15,6 +15,7 @@ from simforcing.types.cameras import (
     pinhole_intrinsics,
     pose_from,
     pose_to,
+    read_start,
     resized_intrinsics,
 )
 
@@ -128,3 +129,60 @@ def test_camera_round_trips_through_json_bit_for_bit(rng: np.random.Generator):
 def test_bad_camera_names_the_field_and_what_was_expected(value: object, said: str):
     with pytest.raises(ValueError, match=said):
         camera_from_json(value, "file")
+
+
+START = {
+    "position_m": [0.0, -0.16, 0.336],
+    "quaternion_wxyz": [0.909182, -0.0819809, 0.347277, 0.214629],
+    "axes": "sapien",
+    "size": [480, 640],
+    "fovy_deg": 42.1,
+}
+
+
+def test_a_start_in_other_programs_words_is_the_same_camera():
+    """A known camera of BridgeData, in SAPIEN's axes: position, rotation and focal length."""
+    camera = read_start(START, "file")
+    assert camera.pose is not None
+    assert camera.intrinsics is not None
+    w, x, y, z = START["quaternion_wxyz"]
+    rotation = Rotation.from_quat([x, y, z, w]).as_matrix()
+    np.testing.assert_allclose(pose_to(camera.pose, "sapien")[:3, :3], rotation, atol=1e-12)
+    np.testing.assert_array_equal(camera.pose[:3, 3], START["position_m"])
+    np.testing.assert_allclose(camera.intrinsics[0, 0], 623.588, rtol=1e-3)
+    assert camera.size == (480, 640)
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+def test_quaternions_of_any_length_in_any_axes_are_read(convention: AxisConvention, rng: np.random.Generator):
+    pose = random_pose(rng)
+    x, y, z, w = 3.0 * Rotation.from_matrix(pose_to(pose, convention)[:3, :3]).as_quat()
+    value = {"position_m": pose[:3, 3].tolist(), "quaternion_wxyz": [w, x, y, z], "axes": convention, "size": [4, 6]}
+    camera = read_start(value, "file")
+    np.testing.assert_allclose(camera.pose, pose, atol=1e-12)
+    assert camera.intrinsics is None
+
+
+def test_a_start_may_be_a_camera_as_this_program_writes_it(rng: np.random.Generator):
+    camera = Camera(size=(64, 96), intrinsics=pinhole_intrinsics((64, 96), fovy_rad=0.7), pose=random_pose(rng))
+    assert read_start(camera_to_json(camera), "file") == camera
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"fov": 40}, "file: no field 'fov'; fields: axes, fovy_deg, position_m, quaternion_wxyz, size"),
+        ({"position_m": [0, 1]}, r"file.position_m: expected 3 finite numbers, found \[0, 1\]"),
+        ({"quaternion_wxyz": None}, "file.quaternion_wxyz: expected 4 finite numbers"),
+        ({"quaternion_wxyz": [0, 0, 0, 0]}, "file.quaternion_wxyz: a quaternion of length 0 is no rotation"),
+        ({"axes": "opengl"}, "unknown camera axes 'opengl'; choices: opencv, mujoco, sapien"),
+        ({"size": [480]}, r"file.size: expected \[height, width\] in pixels"),
+        ({"axes": ["opencv"]}, "unknown camera axes"),
+        ({"fovy_deg": 200}, "file.fovy_deg: 200.0; must lie between 1 and 170"),
+        ({"fovy_deg": "wide"}, "file.fovy_deg: expected 1 finite numbers"),
+        ({"position_m": [0, 1, float("nan")]}, "file.position_m: expected 3 finite numbers"),
+    ],
+)
+def test_a_bad_start_names_the_field_and_what_was_expected(change: dict, said: str):
+    with pytest.raises(ValueError, match=said):
+        read_start(START | change, "file")

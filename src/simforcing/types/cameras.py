@@ -152,8 +152,11 @@ def read_start(value: Any, where: str) -> Camera:
     intrinsics = None
     if "fovy_deg" in value:
         (fovy_deg,) = _numbers([value["fovy_deg"]], 1, f"{where}.fovy_deg")
+        if not 1 < fovy_deg < 170:
+            raise ValueError(f"{where}.fovy_deg: {fovy_deg}; must lie between 1 and 170")
         intrinsics = pinhole_intrinsics(size, fovy_rad=float(np.deg2rad(fovy_deg)))
-    return Camera(size=size, intrinsics=intrinsics, pose=pose_from(pose, value.get("axes", "opencv")))
+    axes = camera_axes(str(value.get("axes", "opencv")))
+    return Camera(size=size, intrinsics=intrinsics, pose=pose @ axes.T)
 
 
 def _numbers(value: Any, count: int, where: str) -> Float[np.ndarray, " n"]:
