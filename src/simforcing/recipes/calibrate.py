@@ -20,7 +20,7 @@ from simforcing.data.validate import describe
 from simforcing.recipes.estimate import Report, throttled
 from simforcing.recipes.output import require_writable
 from simforcing.recipes.run import check_seed
-from simforcing.sim.calibrate import CalibrateConfig, Group, Hypothesis, group_fit, hypotheses, judge, refine
+from simforcing.sim.calibrate import CalibrateConfig, Group, Hypothesis, fit_group, group_fit, judge, polish
 from simforcing.sim.model import RobotModel
 from simforcing.sim.refine import Refined
 from simforcing.sim.replay import Layouts, TrackingLimits, replay
@@ -33,7 +33,6 @@ from simforcing.types.cameras import camera_to_json, pinhole_intrinsics, read_st
 from simforcing.types.files import read_json
 
 FIRST_GUESS_FOVY_RAD = 1.0  # where the search begins; it finds 0.6 to 1.6
-NUM_REFINED = 3  # hypotheses of a group
 FIT_EPISODES = 12  # of a group that its camera is fitted to; all are judged
 Groups = Literal["auto", "one", "each"]
 
@@ -101,6 +100,7 @@ def calibrate(
     groups = scene.groups()
     report(f"{data.root}: {len(scene.qpos)} episodes in {len(groups)} groups that share a camera")
     best = _fit(scene, groups, processes, report)
+    best = _polish(scene, groups, best, processes)
     fits = _judge(scene, groups, best, processes)
     calibration = Calibration(
         data=data.root,
@@ -260,6 +260,23 @@ def _fit(
     return best
 
 
+def _polish(
+    scene: _Scene, groups: list[list[Episode]], best: list[tuple[Hypothesis, Refined] | None], processes: int | None
+) -> list[tuple[Hypothesis, Refined] | None]:
+    """Every group's camera on more of its frames."""
+    numbers = [number for number, found in enumerate(best) if found is not None]
+    jobs = (
+        _PolishJob(scene.group(i, groups[i][:FIT_EPISODES]), scene.config, found)
+        for i in numbers
+        if (found := best[i]) is not None
+    )
+    polished = list(best)
+    with closing(in_order(jobs, _polish_group, num_processes=processes)) as results:
+        for number, result in zip(numbers, results, strict=True):
+            polished[number] = result
+    return polished
+
+
 def _judge(
     scene: _Scene, groups: list[list[Episode]], best: list[tuple[Hypothesis, Refined] | None], processes: int | None
 ) -> list[GroupFit]:
@@ -295,6 +312,13 @@ class _FitJob:
 
 
 @dataclass(frozen=True)
+class _PolishJob:
+    group: Group
+    config: CalibrateConfig
+    best: tuple[Hypothesis, Refined]
+
+
+@dataclass(frozen=True)
 class _JudgeJob:
     group: Group
     config: CalibrateConfig
@@ -302,14 +326,11 @@ class _JudgeJob:
 
 
 def _fit_group(job: _FitJob) -> tuple[Hypothesis, Refined] | None:
-    """The best of a group's refined hypotheses; None where the robot is never seen."""
-    try:
-        found = hypotheses(job.group, job.config)[:NUM_REFINED]
-    except ValueError:
-        return None
-    refined = [refine(job.group, job.config, hypothesis) for hypothesis in found]
-    kept = [(hypothesis, fit) for hypothesis, fit in refined if fit is not None]
-    return max(kept, key=_score, default=None)
+    return fit_group(job.group, job.config)
+
+
+def _polish_group(job: _PolishJob) -> tuple[Hypothesis, Refined]:
+    return polish(job.group, job.config, job.best)
 
 
 def _score(fit: tuple[Hypothesis, Refined]) -> float:

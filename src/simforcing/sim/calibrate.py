@@ -24,6 +24,8 @@ from simforcing.types.cameras import resized_intrinsics
 COARSE_PX = 28  # short side of the pictures that are searched
 NUM_POINTS = 1200
 LAG_GENERATIONS = 15
+NUM_REFINED = 3  # hypotheses
+NUM_STEPS, NUM_POLISHING_STEPS = 16, 3
 MAX_STARTS = 2  # of the given ones, those that explain most as they are
 DISPLACED = 0.12  # of the picture's width: how far a wrong camera is turned to see what chance gives
 SIDES = ((1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0))
@@ -35,7 +37,8 @@ class CalibrateConfig:
 
     Args:
         free_focal: whether the focal length is fitted; otherwise it is the template's.
-        num_coarse_frames, num_fine_frames: frames of a group that are searched and refined on.
+        num_coarse_frames, num_fine_frames, num_final_frames: frames of a group that are searched, that hypotheses are
+            compared on, and that the best one is refined on.
         num_scored_frames: frames of an episode that it is scored on.
         min_iou: an episode below it is left out.
         seed: of everything random.
@@ -44,12 +47,13 @@ class CalibrateConfig:
     free_focal: bool = True
     num_coarse_frames: int = 48
     num_fine_frames: int = 40
+    num_final_frames: int = 160
     num_scored_frames: int = 24
     min_iou: float = 0.15
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("num_coarse_frames", "num_fine_frames", "num_scored_frames"):
+        for name in ("num_coarse_frames", "num_fine_frames", "num_final_frames", "num_scored_frames"):
             if getattr(self, name) < 4:
                 raise ValueError(f"{name} {getattr(self, name)}: needs at least 4 frames")
 
@@ -103,6 +107,27 @@ class Hypothesis:
     score: float
 
 
+def fit_group(group: Group, config: CalibrateConfig) -> tuple[Hypothesis, Refined] | None:
+    """Stages 1 and 2: the hypothesis that separates robot and ground best.
+
+    None where the robot is never seen to move as its states say.
+    """
+    try:
+        found = hypotheses(group, config)[:NUM_REFINED]
+    except ValueError:
+        return None
+    refined = [refine(group, config, hypothesis) for hypothesis in found]
+    kept = [(hypothesis, fit) for hypothesis, fit in refined if fit is not None]
+    return max(kept, key=lambda pair: pair[1].score, default=None)
+
+
+def polish(group: Group, config: CalibrateConfig, best: tuple[Hypothesis, Refined]) -> tuple[Hypothesis, Refined]:
+    """The best one refined once more, in few steps on many frames; as it was where that fails."""
+    many = replace(config, num_fine_frames=config.num_final_frames)
+    hypothesis, refined = refine(group, many, best[0], num_steps=NUM_POLISHING_STEPS)
+    return best if refined is None else (hypothesis, refined)
+
+
 def hypotheses(group: Group, config: CalibrateConfig) -> list[Hypothesis]:
     """Stage 1 and the lags of stage 2: the two best lags of every camera that the search kept, best first.
 
@@ -143,13 +168,15 @@ def _by_lag(coarse: "_Coarse", found: Found, config: CalibrateConfig) -> list[Hy
     return sorted(tried, key=lambda h: -h.score)[:2]
 
 
-def refine(group: Group, config: CalibrateConfig, hypothesis: Hypothesis) -> tuple[Hypothesis, Refined | None]:
+def refine(
+    group: Group, config: CalibrateConfig, hypothesis: Hypothesis, *, num_steps: int = NUM_STEPS
+) -> tuple[Hypothesis, Refined | None]:
     """Stage 2: the hypothesis on true renderings; None where the robot's outline left the picture."""
     chosen = _spread(len(group.frames), config.num_fine_frames)
     observation = group.observation.take(chosen)
     with Refiner(RobotModel(group.robot), observation, group.configurations(chosen, hypothesis.lag)) as refiner:
         try:
-            refined = refiner.refine(hypothesis.camera, free_focal=config.free_focal)
+            refined = refiner.refine(hypothesis.camera, free_focal=config.free_focal, num_steps=num_steps)
         except (ValueError, np.linalg.LinAlgError):
             return hypothesis, None
     return replace(hypothesis, camera=refined.camera, score=refined.score), refined
@@ -232,7 +259,7 @@ def _displaced(camera: Camera) -> list[Camera]:
 
 def _scored_frames(group: Group, config: CalibrateConfig) -> Int[np.ndarray, " n"]:
     """Some frames of every episode, those that were fitted last."""
-    fitted = np.isin(np.arange(len(group.frames)), _spread(len(group.frames), config.num_fine_frames))
+    fitted = np.isin(np.arange(len(group.frames)), _spread(len(group.frames), config.num_final_frames))
     chosen = []
     for number in range(len(group.episodes)):
         own = np.flatnonzero(group.episode == number)
