@@ -81,7 +81,7 @@ def _title(group: GroupFit, name: str, number: int) -> str:
     return f"{'' if fit.accepted else 'LEFT OUT '}{score}  {name[-SHOWN_NAME:]}:{number}"
 
 
-def _titled(frame: UInt8[np.ndarray, "h w 3"], text: str) -> UInt8[np.ndarray, "h w 3"]:
+def _titled(frame: UInt8[np.ndarray, "h w 3"], text: str) -> UInt8[np.ndarray, "h2 w2 3"]:
     picture = Image.fromarray(np.pad(frame, ((TITLE_PX, 2), (0, 2), (0, 0))))
     ImageDraw.Draw(picture).text((2, 2), text, fill=TITLE)
     return np.asarray(picture)

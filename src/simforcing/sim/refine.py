@@ -116,17 +116,19 @@ class Refiner:
         weight = 1 / matches.variance / (1 + (matches.offset_px / ROBUST_PX) ** 2)
         # Mixed pixels and blur show all outlines a little too far out or in: their mean offset is an unknown beside the
         # camera, so only differences from it count.
+        # Sums by einsum: those of a matrix product depend on how many threads it may use.
         mean = weight / weight.sum()
-        centred, offset_px = jacobian - mean @ jacobian, matches.offset_px - mean @ matches.offset_px
+        centred = jacobian - np.einsum("n,np->p", mean, jacobian)
+        offset_px = matches.offset_px - (mean * matches.offset_px).sum()
         weighted = centred * weight[:, None]
         inside = rendered.coverage >= 0.5
         return _Look(
             camera=camera,
             score=float((odds * np.where(inside, 1, -1)).mean()),
             jacobian=jacobian,
-            normal_matrix=weighted.T @ centred + 1e-9 * np.eye(jacobian.shape[1]),
-            gradient=weighted.T @ offset_px,
-            residual_px=float(np.sqrt(mean @ matches.offset_px**2)),
+            normal_matrix=np.einsum("np,nq->pq", weighted, centred) + 1e-9 * np.eye(jacobian.shape[1]),
+            gradient=np.einsum("np,n->p", weighted, offset_px),
+            residual_px=float(np.sqrt((mean * matches.offset_px**2).sum())),
         )
 
     def _refined(self, look: "_Look") -> Refined:
