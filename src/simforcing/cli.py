@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from simforcing.sim.amplitudes import Amplitudes
 from simforcing.sim.real_like import RealLike
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class Common(Compute):
 How = Annotated[Common, tyro.conf.arg(name="")]
 HowToCompute = Annotated[Compute, tyro.conf.arg(name="")]
 Domain = Annotated[RealLike, tyro.conf.arg(name="")]
-DEFAULT, DEFAULT_COMPUTE, PLAIN = Common(), Compute(), RealLike()
+HowFar = Annotated[Amplitudes, tyro.conf.arg(name="")]
+DEFAULT, DEFAULT_COMPUTE, PLAIN, AMPLITUDES = Common(), Compute(), RealLike(), Amplitudes()
 
 
 def say(line: str) -> None:
@@ -139,27 +141,6 @@ def tabletop(
         num_processes=processes,
     )
     simulate_tabletop(sets, out, overwrite=overwrite, report=say)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Perturbation:
-    """How far variants leave their parents; defaults in docs/simulate.md.
-
-    Args:
-        translation_bias_m, rotation_bias_rad: largest bias per axis and step, drawn once per rollout.
-        translation_scale, rotation_scale: largest change of the scale of all increments, drawn once per rollout.
-        translation_noise_m, rotation_noise_rad: standard deviation per axis, at every step.
-    """
-
-    translation_bias_m: float | None = None
-    translation_scale: float | None = None
-    translation_noise_m: float | None = None
-    rotation_bias_rad: float | None = None
-    rotation_scale: float | None = None
-    rotation_noise_rad: float | None = None
-
-
-HowFar = Annotated[Perturbation, tyro.conf.arg(name="")]
 
 
 def calibrate(
@@ -236,7 +217,7 @@ def simulate(
     background: Literal["grey", "white", "mean", "plate"] = "grey",
     size: tuple[int, int] | None = None,
     variants: int = 3,
-    how_far: HowFar = Perturbation(),
+    how_far: HowFar = AMPLITUDES,
     depth: bool = False,
     track: bool = False,
     seed: int = 0,
@@ -282,7 +263,7 @@ def simulate(
         background=background,
         size=size,
         variants=variants,
-        perturb=PerturbConfig(**{name: value for name, value in asdict(how_far).items() if value is not None}),
+        perturb=PerturbConfig(**asdict(how_far)),
         depth=depth,
         track=track,
         seed=seed,

@@ -32,12 +32,12 @@ def robot() -> RobotModel:
     return RobotModel(TABLETOP_ARM)
 
 
-def parent_of(robot: RobotModel, centre_rad: np.ndarray) -> Replay:
+def parent_of(robot: RobotModel, centre_rad: np.ndarray, num_frames: int = NUM_FRAMES) -> Replay:
     """A smooth motion about a posture, the gripper closing."""
-    phase = np.linspace(0, 1, NUM_FRAMES)[:, None]
+    phase = np.linspace(0, 1, num_frames)[:, None]
     joint_rad = centre_rad + 0.15 * np.sin(2 * phase * np.arange(1, 7)) * np.array([2, 1, -1, 2, -2, 2])
-    openness = np.linspace(1, 0, NUM_FRAMES)[:, None]
-    zeros = np.zeros(NUM_FRAMES)
+    openness = np.linspace(1, 0, num_frames)[:, None]
+    zeros = np.zeros(num_frames)
     return Replay(
         qpos=robot.configuration(joint_rad, openness),
         joint_rad=joint_rad,
@@ -67,12 +67,12 @@ def test_proposals_have_the_declared_distributions():
     def check(values: list, expected: stats.rv_continuous | object) -> None:
         assert stats.kstest(np.ravel(values), expected.cdf).pvalue > 0.01  # type: ignore[attr-defined]
 
-    check([p.translation_bias_m for p in proposals], stats.uniform(-0.002, 0.004))
-    check([p.rotation_bias_rad for p in proposals], stats.uniform(-0.01, 0.02))
+    check([p.translation_bias_m for p in proposals], stats.uniform(-0.04, 0.08))
+    check([p.rotation_bias_rad for p in proposals], stats.uniform(-0.15, 0.3))
     check([p.translation_scale for p in proposals], stats.uniform(0.75, 0.5))
     check([p.rotation_scale for p in proposals], stats.uniform(0.75, 0.5))
     check([p.translation_noise_m for p in proposals], stats.norm(0, 0.002))
-    check([p.rotation_noise_rad for p in proposals], stats.norm(0, 0.01))
+    check([p.rotation_noise_rad for p in proposals], stats.norm(0, 0.005))
 
 
 def test_proposals_draw_everything_independently():
@@ -105,13 +105,39 @@ def test_deviation_is_the_sum_of_perturbed_increments():
         turns = [Rotation.from_euler("xyz", poses[k, 3:]) for k in (i, i + 1)]
         step = poses[i + 1, :3] - poses[i, :3]
         position = position + (
-            proposal.translation_scale * step + proposal.translation_bias_m + proposal.translation_noise_m[i]
+            proposal.translation_scale * step + proposal.translation_bias_m / 8 + proposal.translation_noise_m[i]
         )
         turn = (turns[1] * turns[0].inv()).as_rotvec()
-        turn = proposal.rotation_scale * turn + proposal.rotation_bias_rad + proposal.rotation_noise_rad[i]
+        turn = proposal.rotation_scale * turn + proposal.rotation_bias_rad / 8 + proposal.rotation_noise_rad[i]
         rotation = Rotation.from_rotvec(turn) * rotation
         np.testing.assert_allclose(moved[i + 1, :3], position, atol=1e-12)
         assert (Rotation.from_euler("xyz", moved[i + 1, 3:]) * rotation.inv()).magnitude() < 1e-9
+
+
+@pytest.mark.parametrize("num_steps", [1, 20, 1000])
+def test_bias_adds_up_to_what_was_drawn_whatever_the_length(num_steps: int):
+    config = replace(PerturbConfig(), translation_noise_m=0.0, rotation_noise_rad=0.0)
+    proposal = propose(config, np.random.default_rng(5), num_steps)
+    deviation = accumulate(proposal, np.zeros((num_steps + 1, 6)))
+    np.testing.assert_allclose(deviation.translation_m[-1], proposal.translation_bias_m, atol=1e-12)
+    turned = Rotation.from_quat(deviation.rotation_wxyz[-1], scalar_first=True).as_rotvec()
+    np.testing.assert_allclose(turned, proposal.rotation_bias_rad, atol=1e-12)
+
+
+@pytest.mark.parametrize(("num_steps", "end_m"), [(20, 0.043), (50, 0.047), (200, 0.063), (1000, 0.117)])
+def test_bias_and_noise_lead_as_far_as_documented(num_steps: int, end_m: float):
+    rng, standing = np.random.default_rng(6), np.zeros((num_steps + 1, 6))
+    config = PerturbConfig()
+    proposals = [propose(config, rng, num_steps) for _ in range(400)]
+    ends_m = [p.translation_bias_m + p.translation_noise_m.sum(axis=0) for p in proposals]
+    assert np.sqrt(np.mean(np.sum(np.square(ends_m), axis=1))) == pytest.approx(end_m, rel=0.1)
+    np.testing.assert_allclose(accumulate(proposals[0], standing).translation_m[-1], ends_m[0], atol=1e-12)
+
+
+def test_long_episode_has_variants_that_end_near_their_parent(robot: RobotModel):
+    parent = parent_of(robot, robot.home_rad, 400)
+    (deviation,) = Perturber(robot, PerturbConfig()).variant(parent, seed=0, episode=0, draw=0).deviations
+    assert 0.01 < np.linalg.norm(deviation.translation_m[-1]) < 0.3
 
 
 def test_zero_amplitude_gives_the_parent_bit_for_bit(robot: RobotModel, parent: Replay):
@@ -176,7 +202,7 @@ def test_proposals_that_reach_below_the_table_are_rejected_and_counted(low_rad: 
 
 
 def test_proposals_beyond_reach_are_rejected_and_a_hopeless_variant_says_why(robot: RobotModel, parent: Replay):
-    wild = PerturbConfig(translation_bias_m=0.3, max_draws=7)
+    wild = PerturbConfig(translation_bias_m=6.0, max_draws=7)
     with pytest.raises(ValueError, match="none of 7 proposals of variant 4 is possible: reach 7"):
         Perturber(robot, wild).variant(parent, seed=0, episode=0, draw=4)
 

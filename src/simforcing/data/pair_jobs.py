@@ -197,7 +197,7 @@ class _PartWriter:
             Image.fromarray(background).save(self.folder / BACKGROUND_FILE)
         self._encode(REAL, self._real())
         self._render("", motion, background)
-        drawn = tuple(self._draw(motion, draw, background) for draw in range(self.rendering.num_variants))
+        drawn = self._variants(motion, background)
         with whole_file(self.folder / "tables.safetensors") as path:
             save_file({key: np.ascontiguousarray(value) for key, value in self.tables.items()}, path)
         return Outcome(
@@ -240,6 +240,15 @@ class _PartWriter:
         covered = np.stack([picture.coverage > 0 for picture in self.studio.pictures(qpos[chosen], self.job.camera)])
         return clean_plate(frames, covered)
 
+    def _variants(self, motion: Replay, background: UInt8[np.ndarray, "h w 3"]) -> tuple[VariantOutcome, ...]:
+        """All variants; where none of one's proposals is possible no further one is tried."""
+        drawn = []
+        for draw in range(self.rendering.num_variants):
+            drawn.append(self._draw(motion, draw, background))
+            if drawn[-1].num_rejected >= self.rendering.perturb.max_draws:
+                break
+        return tuple(drawn)
+
     def _draw(self, motion: Replay, draw: int, background: UInt8[np.ndarray, "h w 3"]) -> VariantOutcome:
         """One variant's streams and tables; why there is none where none is possible."""
         rendering, robot = self.rendering, self.studio.robot
@@ -247,7 +256,7 @@ class _PartWriter:
         try:
             variant = self.perturber.variant(motion, seed=rendering.seed, episode=self.job.index, draw=draw)
         except ValueError as error:
-            return VariantOutcome(num_rejected=rendering.perturb.max_draws, reason=str(error))
+            return VariantOutcome(num_rejected=rendering.perturb.max_draws, reason=f"{error}; no further one is tried")
         poses = (self.studio.tool_poses(motion.qpos), self.studio.tool_poses(variant.qpos))
         tables = variant_tables(robot.robot, rendering.layouts, self.tables, (motion, variant), poses)
         fault = (

@@ -40,7 +40,7 @@ from simforcing.types.version import package_version
 
 RECORD_NAME = "simulation.json"  # in meta/ of both sets
 JOB_NAME = "job.json"  # in the folder of parts
-FORMAT = 1  # of parts; another one is not taken up again
+FORMAT = 2  # of parts; another one is not taken up again
 SHOWN_REASONS = 3
 Report = Callable[[str], None]
 Run = Callable[[list[PairJob]], Generator[Outcome, None, None]]

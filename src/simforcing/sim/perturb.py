@@ -2,9 +2,10 @@
 
 With dp_i and r_i the parent's steps (m; rotation vector, base frame), a variant moves by
 
-    dp'_i = scale dp_i + bias + noise_i,   r'_i = scale r_i + bias + noise_i     (bias, scale: once per rollout)
+    dp'_i = scale dp_i + bias / k + noise_i,   r'_i = scale r_i + bias / k + noise_i
 
-and its joints are the parent's plus what inverse kinematics finds for the accumulated deviation.
+over the k steps of the rollout, for which bias and scale are drawn once, and its joints are the parent's plus what
+inverse kinematics finds for the accumulated deviation.
 """
 
 from collections import Counter
@@ -14,6 +15,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
+from simforcing.sim.amplitudes import Amplitudes
 from simforcing.sim.kinematics import Kinematics, euler_from_matrix
 from simforcing.sim.lowest_point import LowestPoint
 from simforcing.sim.model import RobotModel
@@ -22,44 +24,26 @@ from simforcing.sim.replay import Replay, by_arm, solver_of, tool_error
 Box = tuple[tuple[float, float, float], tuple[float, float, float]]
 STREAM = 20  # of random numbers: no other use of a seed shares it
 REACHED_M, REACHED_RAD = 1e-3, 0.01  # a variant's tool is where its increments lead, to less than a pixel
+STRIDE = 16  # of frames that are looked at first: most that reach below the table do so for many frames
 MAX_JUMP_RAD = 0.25  # more than the parent's own step: inverse kinematics changed its branch
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerturbConfig:
-    """How far variants leave their parents.
-
-    Biases and scales are bounded, so that a long episode does not run away: uniform, at most the amplitude. Noise is
-    normal, the amplitude its standard deviation. Over the 20 steps of a training window the defaults add up, per axis,
-    to 4 cm and 0.2 rad at most by the biases, about 1 cm and 0.05 rad by the noise, and a quarter of the parent's way
-    at most by the scales: many pixels at usual video sizes, so that only the increments tell where the arm goes, yet
-    about the width of a gripper, so that most variants stay in reach. One step's noise is a fifth of a usual step of
-    BridgeData (1 cm at 5 Hz): the motion stays as smooth as real teleoperation.
+class PerturbConfig(Amplitudes):
+    """Amplitudes, and what a variant may not do.
 
     Args:
-        translation_bias_m, rotation_bias_rad: per axis and step, drawn once per rollout.
-        translation_scale, rotation_scale: of a factor about 1, drawn once per rollout.
-        translation_noise_m, rotation_noise_rad: per axis, drawn at every step.
         workspace_m: lowest and highest corner of a box in the base frame that the tool must not leave; None: what the
             arm reaches.
-        max_draws: proposals per variant before it is given up.
+        max_draws: proposals per variant before it is given up: where not even one in five is possible the amplitudes
+            are too large, and more draws would cost minutes in long episodes.
     """
 
-    translation_bias_m: float = 0.002
-    translation_scale: float = 0.25
-    translation_noise_m: float = 0.002
-    rotation_bias_rad: float = 0.01
-    rotation_scale: float = 0.25
-    rotation_noise_rad: float = 0.01
     workspace_m: Box | None = None
-    max_draws: int = 100
+    max_draws: int = 20
 
     def __post_init__(self) -> None:
-        for name in ("translation", "rotation"):
-            unit = "m" if name == "translation" else "rad"
-            for field in (f"{name}_bias_{unit}", f"{name}_scale", f"{name}_noise_{unit}"):
-                if not 0 <= getattr(self, field) < np.inf:
-                    raise ValueError(f"{field} {getattr(self, field)}: an amplitude must be 0 or larger")
+        super().__post_init__()
         if self.max_draws < 1:
             raise ValueError(f"max_draws {self.max_draws}: must be at least 1")
         if self.workspace_m is not None and not (np.array(self.workspace_m[0]) < self.workspace_m[1]).all():
@@ -68,7 +52,9 @@ class PerturbConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """The random numbers of one rollout of one arm: row i of the noise belongs to the step from frame i to i + 1."""
+    """The random numbers of one rollout of one arm: biases are those of the whole rollout, row i of the noise belongs
+    to the step from frame i to i + 1.
+    """
 
     translation_bias_m: Float[np.ndarray, "3"]
     translation_scale: float
@@ -124,12 +110,12 @@ def propose(config: PerturbConfig, rng: np.random.Generator, num_steps: int) -> 
 def accumulate(proposal: Proposal, poses: Float[np.ndarray, "f 6"]) -> Deviation:
     """What a proposal adds up to along a parent's tool poses."""
     steps = np.diff(poses[:, :3], axis=0)
-    added = (proposal.translation_scale - 1.0) * steps + proposal.translation_bias_m + proposal.translation_noise_m
+    num_steps = max(1, len(steps))
+    bias_m, bias_rad = proposal.translation_bias_m / num_steps, proposal.rotation_bias_rad / num_steps
+    added = (proposal.translation_scale - 1.0) * steps + bias_m + proposal.translation_noise_m
     rotations = Rotation.from_euler("xyz", poses[:, 3:])
     turns = (rotations[1:] * rotations[:-1].inv()).as_rotvec()
-    turned = Rotation.from_rotvec(
-        proposal.rotation_scale * turns + proposal.rotation_bias_rad + proposal.rotation_noise_rad
-    )
+    turned = Rotation.from_rotvec(proposal.rotation_scale * turns + bias_rad + proposal.rotation_noise_rad)
     current, deviation = rotations[0], [Rotation.identity()]
     for i in range(len(steps)):
         current = turned[i] * current
@@ -172,7 +158,7 @@ class Perturber:
             found = self._carry_out(parents, poses, deviations)
             if not isinstance(found, str):
                 qpos = self.robot.configuration(found, parent.openness)
-                if self._lowest is None or self._lowest.heights_m(qpos).min() >= floor_m:
+                if self._is_above(qpos, floor_m):
                     return Variant(
                         qpos=qpos,
                         joint_rad=found,
@@ -206,6 +192,10 @@ class Perturber:
         low = np.minimum(self.config.workspace_m[0], parent[:, :3].min(axis=0))
         high = np.maximum(self.config.workspace_m[1], parent[:, :3].max(axis=0))
         return bool(((wanted[:, :3] < low) | (wanted[:, :3] > high)).any())
+
+    def _is_above(self, qpos: Float[np.ndarray, "f q"], floor_m: float) -> bool:
+        lowest = self._lowest
+        return lowest is None or all((lowest.heights_m(qpos[i::STRIDE]) >= floor_m).all() for i in range(STRIDE))
 
     def _floor_m(self, parent: Float[np.ndarray, "f q"]) -> float:
         table_m = self.robot.robot.table_height_m
