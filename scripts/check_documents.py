@@ -86,8 +86,11 @@ def unknown_names(path: Path) -> list[str]:
 
 
 def command_options() -> dict[str, set[str]]:
-    """Subcommand -> its options, from the signatures in cli.py; a parameter that is a record stands for its fields."""
-    names = defined_in(ast.parse((SOURCE / "cli.py").read_text()))
+    """Subcommand -> its options, from the signatures in cli; a parameter that is a record stands for its fields."""
+    names: dict[str, ast.AST] = {}
+    for path in (SOURCE / "cli").glob("*.py"):
+        found = defined_in(ast.parse(path.read_text()))
+        names |= {name: node for name, node in found.items() if name not in names or is_own(node)}
     table = names["COMMANDS"]
     assert isinstance(table, ast.Assign)
     assert isinstance(table.value, ast.Dict)
@@ -101,6 +104,11 @@ def command_options() -> dict[str, set[str]]:
         found = {name for argument in arguments for name in fields_of(argument, names) or {argument.arg}}
         options[key.value] = {name.replace("_", "-") for name in found}
     return options
+
+
+def is_own(node: ast.AST) -> bool:
+    """Whether a module defines a name itself."""
+    return not isinstance(node, ast.ImportFrom)
 
 
 def fields_of(argument: ast.arg, names: dict[str, ast.AST]) -> set[str]:

@@ -70,7 +70,7 @@ def main() -> int:
     for what, where, value in (row for path in paths for row in measures(path)):
         limit, gross_limit = LIMITS[what]
         if value > limit:
-            is_option_list = what == "parameters" and where.startswith("src/simforcing/cli.py")  # one per --option
+            is_option_list = what == "parameters" and where.startswith("src/simforcing/cli/")  # one per --option
             is_gross = value > gross_limit and not is_option_list
             gross += is_gross
             print(f"size: {where}: {value} {what} (limit {limit}{', GROSS' if is_gross else ''})")

@@ -1,4 +1,4 @@
-"""How far perturbed variants leave their parents, in metres and radians. No heavy imports: the command line offers it."""
+"""How far perturbed variants leave their parents, in metres and radians; light to import, as commands offer it."""
 
 import math
 from dataclasses import dataclass, fields

@@ -1,0 +1,184 @@
+"""Commands that train, run or check a model. Heavy imports happen inside of them."""
+
+from pathlib import Path
+from typing import Literal
+
+from simforcing.cli.options import (
+    DEFAULT,
+    DEFAULT_COMPUTE,
+    How,
+    HowToCompute,
+    command_line,
+    prediction_options,
+    say,
+)
+
+
+def train(
+    data: str,
+    /,
+    out: Path,
+    recipe: str = "laptop",
+    camera: tuple[str, ...] = (),
+    frames: int | None = None,
+    size: tuple[int, int] | None = None,
+    resize: Literal["pad", "crop", "squash"] = "squash",
+    held_out: int | None = None,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    normaliser: Literal["min_max", "quantile", "mean_std"] = "min_max",
+    autoencoder: Literal["tiny", "taef2"] = "tiny",
+    taef2: str | None = None,
+    tensorboard: bool = False,
+    how: How = DEFAULT,
+) -> None:
+    """Train a world model; the same command continues a run that was stopped.
+
+    Args:
+        data: data set with a declared action layout.
+        out: folder of the run.
+        recipe: debug | laptop | tabletop.
+        camera: views to learn; default the first.
+        frames: frames of a window.
+        size: height and width of the model's frames.
+        resize: what happens where the aspect differs.
+        held_out: episodes kept for evaluation; default a tenth.
+        steps: training steps; default the recipe's.
+        batch_size: clips per step; default the recipe's.
+        normaliser: of actions and states.
+        autoencoder: tiny (fitted in the run) or, in recipe laptop, taef2.
+        taef2: folder or hub id of the TAEF2 weights; default the author's on the hub.
+        tensorboard: write TensorBoard files beside log.jsonl.
+    """
+    from simforcing.recipes.run import RunOptions
+    from simforcing.recipes.train import train_on
+
+    options = RunOptions(
+        views=camera or None,
+        num_frames=frames,
+        size=size,
+        resize=resize,
+        held_out=held_out,
+        num_steps=steps,
+        batch_size=batch_size,
+        normaliser=normaliser,
+        autoencoder=autoencoder,
+        taef2_path=taef2,
+        tensorboard=tensorboard,
+        seed=how.seed,
+        device=how.device,
+        dtype=how.dtype,
+    )
+    train_on(data, out, recipe=recipe, options=options, overwrite=how.overwrite, command=command_line(), report=say)
+
+
+def generate(
+    run: Path,
+    /,
+    data: str | None = None,
+    episode: tuple[str, ...] = (),
+    max_clips: int | None = None,
+    view: str | None = None,
+    steps: int | None = None,
+    out: Path | None = None,
+    how: How = DEFAULT,
+) -> None:
+    """Predict clips and write them as mp4, alone and beside the real video.
+
+    Args:
+        run: folder of a finished run.
+        data: data set; default the run's own.
+        episode: episodes by name; default the held-out ones.
+        max_clips: at most so many.
+        view: camera whose video is written; default the run's first.
+        steps: sampling steps; default the recipe's.
+        out: folder; default RUN/generated.
+    """
+    from simforcing.recipes.generate import generate_clips
+
+    generate_clips(
+        run,
+        out=out or run / "generated",
+        episodes=episode,
+        max_clips=max_clips,
+        options=prediction_options(how, data=data, view=view, num_steps=steps),
+        report=say,
+    )
+
+
+def evaluate(
+    run: Path,
+    /,
+    data: str | None = None,
+    counterfactuals: str | None = None,
+    protocol: str | None = None,
+    view: str | None = None,
+    steps: int | None = None,
+    out: Path | None = None,
+    how: How = DEFAULT,
+) -> None:
+    """Score held-out episodes beside the copy row and the autoencoder's ceiling; write report.html and results.json.
+
+    Args:
+        run: folder of a finished run.
+        data: data set; default the run's own.
+        counterfactuals: set of true videos from equal starts; default the one beside the data.
+        protocol: evaluation protocol; default the one that fits.
+        view: camera that is scored; default the run's first.
+        steps: sampling steps; default the recipe's.
+        out: folder; default RUN/evaluation.
+    """
+    from simforcing.recipes.evaluate import evaluate_run, summary
+
+    evaluated = evaluate_run(
+        run,
+        out=out,
+        counterfactuals=counterfactuals,
+        protocol=protocol,
+        options=prediction_options(how, data=data, view=view, num_steps=steps),
+        command=command_line(),
+        report=say,
+    )
+    print("\n".join(summary(evaluated)))
+    print(f"report: {evaluated.report}")
+
+
+def demo(out: Path = Path("runs/demo"), data: str | None = None, smoke: bool = False, how: How = DEFAULT) -> None:
+    """Simulate, train, predict and report, in one go; parts that are already there are kept.
+
+    Args:
+        out: folder for data, run and report; a data set of your own gets a folder of its own in it.
+        data: your own data set instead of the simulated table top.
+        smoke: the same path at a size that takes seconds.
+    """
+    from simforcing.recipes.demo import demo as run
+
+    folder = out / "smoke" if smoke else out
+    run(folder, smoke=smoke, options=prediction_options(how, data=data), report=say)
+
+
+def doctor(run: Path | None = None, /, data: str | None = None, how: HowToCompute = DEFAULT_COMPUTE) -> None:
+    """Check this machine, or that a run loads, fits its data and obeys its actions.
+
+    Exit code 1 where a check fails, 2 where there is no such run.
+
+    Args:
+        run: folder of a finished run; none checks the machine.
+        data: data set; default the run's own.
+    """
+    from simforcing.evaluation.checks import all_passed
+
+    if run is None:
+        if data is not None or how != DEFAULT_COMPUTE:
+            raise ValueError("doctor: options are for a run; give its folder first")
+        from simforcing.evaluation.environment import environment_checks
+
+        checks = environment_checks()
+    else:
+        from simforcing.recipes.doctor import run_checks
+
+        checks = run_checks(run, options=prediction_options(how, data=data), report=say)
+    for check in checks:
+        print(check)
+    if not all_passed(checks):
+        raise SystemExit(1)
