@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import mujoco
 import numpy as np
@@ -59,3 +60,28 @@ def test_missing_opengl_is_one_clear_line_with_the_install_command(tmp_path):
     assert result.returncode == 0, result.stderr
     assert GL_INSTALL_LINE in result.stdout
     assert len(result.stdout.strip().splitlines()) == 1
+
+
+def test_a_picture_is_empty_outside_its_box_and_lies_on_any_background() -> None:
+    """Only the box is read and composited; the rest must be as if everything had been."""
+    robot = RobotModel(TABLETOP_ARM)
+    robot.place(robot.configuration(robot.home_rad[None], np.array([[1.0]]))[0])
+    size, pose = (48, 64), np.eye(4)
+    pose[:3, :3] = np.array([[-1.0, 0, 0], [0, 0, -1.0], [0, -1.0, 0]])
+    pose[:3, 3] = [0.1, 0.9, 0.2]
+    seen = Camera(size=size, intrinsics=np.array([[60.0, 0, 32], [0, 60, 24], [0, 0, 1]]), pose=pose)
+    away = replace(seen, pose=pose @ np.diag([-1.0, 1, -1, 1]))
+    background = np.random.default_rng(0).integers(0, 256, (*size, 3)).astype(np.uint8)
+    renderer = Renderer(robot.model, size=size)
+    pictures = [renderer.picture(robot.data, camera) for camera in (seen, away)]
+    renderer.close()
+    for picture in pictures:
+        outside = np.ones(size, bool)
+        outside[picture.box] = False
+        assert not picture.coverage[outside].any()
+        assert not picture.colour[outside].any()
+        assert not picture.depth_m[outside].any()
+        whole = picture.colour + (1.0 - picture.coverage[..., None]) * background + 0.5
+        np.testing.assert_array_equal(picture.over(background), whole.astype(np.uint8))
+    assert pictures[0].coverage[pictures[0].box].mean() > 0.1
+    assert pictures[1].coverage.max() == 0

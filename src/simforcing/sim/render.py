@@ -25,11 +25,15 @@ NEAR_M, FAR_M = 0.02, 20.0  # of cameras given as `Camera`
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """What a camera sees: colour over black, how much of each pixel is covered (0 .. 1), depth (m, 0 = nothing)."""
+    """What a camera sees: colour over black, how much of each pixel is covered (0 .. 1), depth (m, 0 = nothing).
+
+    `box` holds all that is covered: rows and columns.
+    """
 
     colour: UInt8[np.ndarray, "h w 3"]
     coverage: Float[np.ndarray, "h w"]
     depth_m: Float[np.ndarray, "h w"]
+    box: tuple[slice, slice] = (slice(None), slice(None))
 
     @property
     def mask(self) -> Bool[np.ndarray, "h w"]:
@@ -38,7 +42,10 @@ class Picture:
 
     def over(self, background: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "h w 3"]:
         """The picture on a background."""
-        return (self.colour + (1.0 - self.coverage[..., None]) * background + 0.5).astype(np.uint8)
+        picture = background.copy()
+        free = 1.0 - self.coverage[self.box][..., None]
+        picture[self.box] = (self.colour[self.box] + free * background[self.box] + 0.5).astype(np.uint8)
+        return picture
 
 
 class Renderer:
@@ -88,17 +95,34 @@ class Renderer:
         return _shrink(self._pixels[::-1], self._supersample)
 
     def picture(self, data: mujoco.MjData, camera: Camera) -> Picture:
-        """Colour, coverage and depth of the same state through a pinhole."""
+        """Colour, coverage and depth of the same state through a pinhole.
+
+        Depth is read first: only where there is something, colour is read and worked on.
+        """
         self._draw(data, camera)
-        mujoco.mjr_readPixels(self._pixels, self._depth, self._rectangle, self._context)
-        pixels = self._pixels[::-1]
-        inside = self._depth[::-1] < 1.0
-        count = _total(inside[..., None], self._supersample)[..., 0]
-        return Picture(
-            colour=_shrink(pixels * inside[..., None], self._supersample),
-            coverage=(count / self._supersample**2).astype(np.float32),
-            depth_m=self._depth_m(),
-        )
+        mujoco.mjr_readPixels(None, self._depth, self._rectangle, self._context)
+        factor, depth = self._supersample, self._depth[::-1]
+        colour, coverage = np.zeros((*self.size, 3), np.uint8), np.zeros(self.size, np.float32)
+        depth_m = np.zeros(self.size, np.float32)
+        inside = depth < 1.0
+        box = _reach(inside, 0, factor), _reach(inside, 1, factor)
+        if box[0].stop:
+            rows, columns = (slice(part.start * factor, part.stop * factor) for part in box)
+            fine = rows, columns
+            pixels = self._read_colour(fine)
+            pixels[~inside[fine]] = 0
+            colour[box] = _shrink(pixels, factor)
+            coverage[box] = _total(inside[fine][..., None], factor)[..., 0] / np.float32(factor**2)
+            depth_m[box] = _in_metres(_nearest(depth[fine], factor))
+        return Picture(colour=colour, coverage=coverage, depth_m=depth_m, box=box)
+
+    def _read_colour(self, box: tuple[slice, slice]) -> UInt8[np.ndarray, "h w 3"]:
+        """Some rows and columns, from the top left, of what was drawn."""
+        (top, bottom), (left, right) = ((part.start, part.stop) for part in box)
+        pixels = self._pixels.reshape(-1)[: (bottom - top) * (right - left) * 3].reshape(bottom - top, right - left, 3)
+        rectangle = mujoco.MjrRect(left, len(self._pixels) - bottom, right - left, bottom - top)
+        mujoco.mjr_readPixels(pixels, None, rectangle, self._context)
+        return pixels[::-1]
 
     def seen(
         self, data: mujoco.MjData, camera: Camera, geoms: Int[np.ndarray, " g"]
@@ -117,7 +141,8 @@ class Renderer:
                 wanted[geom.segid + 1] = geom.objid in geoms
         number = self._pixels[::-1].astype(np.uint32) @ np.array([1, 1 << 8, 1 << 16], np.uint32)
         count = _total(wanted[number][..., None], self._supersample)[..., 0]
-        return (count / self._supersample**2).astype(np.float32), self._depth_m()
+        nearest = _nearest(self._depth[::-1], self._supersample)
+        return (count / self._supersample**2).astype(np.float32), _in_metres(nearest)
 
     def close(self) -> None:
         """Free the context; the renderer cannot be used afterwards."""
@@ -131,11 +156,6 @@ class Renderer:
         # Left to the garbage collector, it would free its textures by number in another renderer's context.
         if not sys.is_finalizing():
             self.close()
-
-    def _depth_m(self) -> Float[np.ndarray, "h w"]:
-        """Of the nearest thing in each pixel that was last read, 0 where there is none."""
-        nearest = _nearest(self._depth[::-1], self._supersample)
-        return np.where(nearest < 1.0, NEAR_M / (1.0 - nearest * (1.0 - NEAR_M / FAR_M)), 0.0).astype(np.float32)
 
     def _draw(self, data: mujoco.MjData, camera: Camera | str) -> None:
         self._gl.make_current()
@@ -168,13 +188,28 @@ def _aim(view: mujoco.MjvGLCamera, camera: Camera) -> None:
     view.frustum_bottom = -NEAR_M * (height - 0.5 - centre_y) / focal_y
 
 
+def _reach(inside: Bool[np.ndarray, "h w"], axis: int, factor: int) -> slice:
+    """From the first to the last row (or column) with fine pixels inside, in whole ones; 0 to 0 where there is none."""
+    places = np.flatnonzero(inside.any(axis=1 - axis))
+    return slice(int(places[0]) // factor, int(places[-1]) // factor + 1) if len(places) else slice(0, 0)
+
+
+def _in_metres(depth: np.ndarray) -> Float[np.ndarray, "h w"]:
+    """Along the camera's axis; 0 where there is nothing."""
+    return np.where(depth < 1.0, NEAR_M / (1.0 - depth * (1.0 - NEAR_M / FAR_M)), 0.0).astype(np.float32)
+
+
 def _total(pixels: np.ndarray, factor: int) -> np.ndarray:
     """Sums over squares of `factor` pixels a side; exact in integers, so the same everywhere."""
-    height, width, channels = pixels.shape
-    total = np.zeros((height // factor, width // factor, channels), np.uint16)
-    for row in range(factor):
-        for column in range(factor):
-            total += pixels[row::factor, column::factor]
+    rows = pixels[0::factor].astype(np.uint16)
+    for row in range(1, factor):
+        rows += pixels[row::factor]
+    total = np.empty((rows.shape[0], rows.shape[1] // factor, rows.shape[2]), np.uint16)
+    for channel in range(rows.shape[2]):  # one by one: NumPy is slow where its innermost axis has three numbers
+        plane = rows[:, :, channel]
+        total[..., channel] = plane[:, 0::factor]
+        for column in range(1, factor):
+            total[..., channel] += plane[:, column::factor]
     return total
 
 
@@ -185,8 +220,12 @@ def _shrink(pixels: np.ndarray, factor: int) -> UInt8[np.ndarray, "h w c"]:
 
 
 def _nearest(depth: np.ndarray, factor: int) -> np.ndarray:
-    height, width = depth.shape
-    return depth.reshape(height // factor, factor, width // factor, factor).min(axis=(1, 3))
+    """Smallest depth in squares of `factor` pixels a side."""
+    nearest = depth[0::factor, 0::factor]
+    for row in range(factor):
+        for column in range(factor):
+            nearest = np.minimum(nearest, depth[row::factor, column::factor])
+    return nearest
 
 
 def _open_context(width: int, height: int) -> mujoco.GLContext:
