@@ -57,6 +57,11 @@ def test_importing_the_command_line_loads_nothing_heavy():
     assert heavy_after("import simforcing.cli") == []
 
 
+@pytest.mark.parametrize("recipe", ["tabletop_sets", "calibrate", "simulate", "view"])
+def test_commands_on_simulation_start_without_torch(recipe: str):
+    assert "torch" not in heavy_after(f"import simforcing.recipes.{recipe}")
+
+
 def test_help_loads_nothing_heavy_and_names_the_commands():
     program = "import sys; sys.argv = ['simforcing', '--help']; import simforcing.cli\n"
     program += "try: simforcing.cli.main()\nexcept SystemExit: pass\n"

@@ -15,8 +15,9 @@ from simforcing.data.video import ArrayFrames
 from simforcing.data.windows import WindowSpec, read_clip
 from simforcing.models.autoencoder import TinyAutoencoderConfig
 from simforcing.models.presets import tiny_world_model
-from simforcing.recipes import RunOptions, recipe_named
+from simforcing.recipes import recipe_named
 from simforcing.recipes.execute import execute
+from simforcing.recipes.run import RunOptions
 from simforcing.training.draws import draw
 from simforcing.training.log import read_log
 from simforcing.training.objectives import FlowMatching

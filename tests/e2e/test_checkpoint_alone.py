@@ -12,8 +12,9 @@ from simforcing.models.bundle import load_bundle
 from simforcing.models.mixture import Mixture
 from simforcing.models.world_model import WorldModelConfig
 from simforcing.nn.strict import load_strictly
-from simforcing.recipes import RunOptions, recipe_named
+from simforcing.recipes import recipe_named
 from simforcing.recipes.execute import execute
+from simforcing.recipes.run import RunOptions
 from simforcing.training.checkpoint import CHECKPOINT_FOLDER, list_checkpoints, read_checkpoint
 from simforcing.types import DataSpec, EpisodeSet, from_json
 

@@ -13,8 +13,9 @@ from simforcing.generation.rollout import Predictor
 from simforcing.generation.sampler import SamplerConfig
 from simforcing.models.bundle import load_bundle
 from simforcing.models.taef2 import Taef2
-from simforcing.recipes import RunOptions, recipe_named
+from simforcing.recipes import recipe_named
 from simforcing.recipes.execute import execute
+from simforcing.recipes.run import RunOptions
 
 
 @pytest.fixture

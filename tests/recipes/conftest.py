@@ -15,8 +15,9 @@ from pairing import run as simulate_pairs
 from simforcing.data.open import open_dataset
 from simforcing.data.tabletop import write_tabletop
 from simforcing.data.video import ArrayFrames
-from simforcing.recipes import RunOptions, recipe_named
+from simforcing.recipes import recipe_named
 from simforcing.recipes.execute import execute
+from simforcing.recipes.run import RunOptions
 from simforcing.types import Episode, EpisodeSet, View, layout_named
 
 NUM_FRAMES, SIDE = 13, 32

@@ -13,8 +13,9 @@ from simforcing.data.verify import verify_videos
 from simforcing.data.video import ArrayFrames
 from simforcing.generation.rollout import Predictor
 from simforcing.models.bundle import load_bundle
-from simforcing.recipes import RunOptions, recipe_named
+from simforcing.recipes import recipe_named
 from simforcing.recipes.execute import LATENTS, execute
+from simforcing.recipes.run import RunOptions
 from simforcing.types import Episode, EpisodeSet, View, layout_named
 
 SHORT = RunOptions(num_steps=2, batch_size=2)

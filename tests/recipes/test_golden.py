@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from simforcing.recipes import RunOptions, recipe_named
+from simforcing.recipes import recipe_named
 from simforcing.recipes.execute import execute
+from simforcing.recipes.run import RunOptions
 from simforcing.training.log import read_log
 from simforcing.types import EpisodeSet
 

@@ -12,12 +12,13 @@ import pytest
 from simforcing.data.open import open_dataset
 from simforcing.data.video import ArrayFrames, VideoFrames
 from simforcing.models.bundle import load_bundle
-from simforcing.recipes import RunOptions, recipe_named
+from simforcing.recipes import recipe_named
 from simforcing.recipes.doctor import agreement_checks
 from simforcing.recipes.evaluate import evaluate_run
 from simforcing.recipes.execute import execute
 from simforcing.recipes.generate import SETTINGS, generate_clips
 from simforcing.recipes.prediction import PredictionOptions, open_for, ready_to_predict
+from simforcing.recipes.run import RunOptions
 from simforcing.types import EpisodeSet, View
 
 

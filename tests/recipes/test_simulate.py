@@ -13,8 +13,9 @@ from simforcing.data.lerobot_writer import LeRobotWriter
 from simforcing.data.open import open_dataset
 from simforcing.data.pairs import variants_root
 from simforcing.data.tabletop import VIEW
-from simforcing.recipes import RunOptions, recipe_named
+from simforcing.recipes import recipe_named
 from simforcing.recipes.execute import execute
+from simforcing.recipes.run import RunOptions
 from simforcing.sim.perturb import PerturbConfig
 from simforcing.types.calibration import Calibration, EpisodeFit, GroupFit, write_calibration
 

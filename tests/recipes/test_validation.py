@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from simforcing.data.latents import LatentWindows
-from simforcing.recipes import RunOptions, recipe_named
+from simforcing.recipes import recipe_named
 from simforcing.recipes.execute import HELD_OUT, LATENTS, LOCKS, PREPARE_LOCK, RUN, WRITTEN, clear, execute
+from simforcing.recipes.run import RunOptions
 from simforcing.recipes.validation import held_out_loss
 from simforcing.training.checkpoint import CHECKPOINT_FOLDER, sole_owner
 from simforcing.training.log import read_log

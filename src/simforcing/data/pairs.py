@@ -36,13 +36,13 @@ from simforcing.sim.replay import Layouts
 from simforcing.types import Camera, EpisodeSet, to_json
 from simforcing.types.cameras import camera_to_json
 from simforcing.types.files import read_json, write_json
+from simforcing.types.progress import Report
 from simforcing.types.version import package_version
 
 RECORD_NAME = "simulation.json"  # in meta/ of both sets
 JOB_NAME = "job.json"  # in the folder of parts
 FORMAT = 2  # of parts; another one is not taken up again
 SHOWN_REASONS = 3
-Report = Callable[[str], None]
 Run = Callable[[list[PairJob]], Generator[Outcome, None, None]]
 
 

@@ -1,20 +1,21 @@
-"""Recipes: one function is one complete run, `recipe(data, options) -> Run`."""
+"""Recipes: one function is one complete run, `recipe(data, options) -> Run`. Each is imported when it is asked for."""
 
 from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from simforcing.recipes.debug import debug
-from simforcing.recipes.laptop import laptop
-from simforcing.recipes.run import Run, RunOptions
-from simforcing.recipes.tabletop import tabletop
 from simforcing.types import EpisodeSet
 
-Recipe = Callable[[EpisodeSet, RunOptions], Run]
+if TYPE_CHECKING:
+    from simforcing.recipes.run import Run, RunOptions
 
-RECIPES: dict[str, Recipe] = {"debug": debug, "laptop": laptop, "tabletop": tabletop}
+    Recipe = Callable[[EpisodeSet, RunOptions], Run]
+
+RECIPES = ("debug", "laptop", "tabletop")  # a module each, and in it a function of that name
 
 
-def recipe_named(name: str) -> Recipe:
+def recipe_named(name: str) -> "Recipe":
     """A recipe; ValueError lists the choices."""
     if name not in RECIPES:
         raise ValueError(f"unknown recipe {name!r}; choices: {', '.join(RECIPES)}")
-    return RECIPES[name]
+    return getattr(import_module(f"simforcing.recipes.{name}"), name)

@@ -12,7 +12,6 @@ import torch
 
 from simforcing.data.open import open_dataset
 from simforcing.data.pair_frames import PairFrames, PairReader
-from simforcing.data.pair_jobs import REAL
 from simforcing.data.validate import describe
 from simforcing.evaluation.agreement import AgreementConfig, EpisodeMotion, Setting, Sums, interval
 from simforcing.evaluation.agreement_figure import write_figure
@@ -23,16 +22,16 @@ from simforcing.evaluation.intervals import Interval
 from simforcing.models.autoencoder import TinyAutoencoder, TinyAutoencoderConfig
 from simforcing.models.taef2 import HUB_ID, Taef2
 from simforcing.nn.protocols import Autoencoder
-from simforcing.recipes.estimate import Report, throttled
 from simforcing.recipes.output import require_absent, require_writable
-from simforcing.recipes.run import check_seed
-from simforcing.types import Episode, to_json
+from simforcing.types import Episode, check_seed, to_json
 from simforcing.types.files import write_json
+from simforcing.types.progress import Report, throttled
 from simforcing.types.version import package_version
 
 RESULTS, FIGURE = "agreement.json", "agreement.png"
 FIT_EPISODES, FIT_CLIPS = 16, 3  # that the tiny autoencoder is fitted on, of either stream
 LEAST_UNFITTED = 8  # frames: with fewer left by the calibration, edges are compared in all
+CELL_PX = 8  # side of a latent cell of either autoencoder
 GO_SHARE, NO_GO_SHARE = 0.75, 0.5  # of the episodes, for a verdict on the set
 
 
@@ -77,10 +76,10 @@ def agreement(
     data = open_dataset(source)
     for line in describe(data):
         report(line)
-    reader = PairReader(data, options.size or _divisible(data.episodes[0].view(REAL).frames.size))
+    reader = PairReader(data, options.size, multiple=CELL_PX)
+    if any(side % CELL_PX for side in reader.size):
+        raise ValueError(f"size {reader.size[0]}x{reader.size[1]}: both sides must be multiples of {CELL_PX}")
     autoencoder = _autoencoder(reader, options)
-    if any(side % autoencoder.spatial_factor for side in reader.size):
-        raise ValueError(f"size {reader.size}: both sides must be multiples of {autoencoder.spatial_factor}")
     comparison = _Comparison(reader, autoencoder, options)
     progress = throttled(report, "compared", "episodes")
     for done, episode in enumerate(data.episodes, start=1):
@@ -201,9 +200,3 @@ def _autoencoder(reader: PairReader, options: AgreementOptions) -> Autoencoder:
     model: TinyAutoencoder = config.build()
     model.initialise(torch.from_numpy(np.stack(clips)).movedim(-1, 2), seed=options.compare.seed)
     return model.eval()
-
-
-def _divisible(size: tuple[int, int]) -> tuple[int, int]:
-    """The nearest size whose sides are multiples of eight."""
-    height, width = (max(8, round(side / 8) * 8) for side in size)
-    return height, width

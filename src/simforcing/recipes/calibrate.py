@@ -17,9 +17,7 @@ from simforcing.data.open import open_dataset
 from simforcing.data.overlay import write_sheet
 from simforcing.data.resize import resize_camera
 from simforcing.data.validate import describe
-from simforcing.recipes.estimate import Report, throttled
 from simforcing.recipes.output import require_writable
-from simforcing.recipes.run import check_seed
 from simforcing.sim.calibrate import CalibrateConfig, Group, Hypothesis, fit_group, group_fit, judge, polish
 from simforcing.sim.model import RobotModel
 from simforcing.sim.refine import Refined
@@ -27,10 +25,11 @@ from simforcing.sim.replay import Layouts, TrackingLimits, replay
 from simforcing.sim.robot import Robot
 from simforcing.sim.robots import ROBOTS, robot_named
 from simforcing.sim.workers import in_order
-from simforcing.types import Camera, Episode, EpisodeSet, Resize
+from simforcing.types import Camera, Episode, EpisodeSet, Resize, check_seed
 from simforcing.types.calibration import Calibration, EpisodeFit, GroupFit, write_calibration
 from simforcing.types.cameras import camera_to_json, pinhole_intrinsics, read_start
 from simforcing.types.files import read_json
+from simforcing.types.progress import Report, throttled
 
 FIRST_GUESS_FOVY_RAD = 1.0  # where the search begins; it finds 0.6 to 1.6
 FIT_EPISODES = 12  # of a group that its camera is fitted to; all are judged

@@ -8,7 +8,7 @@ from simforcing.data.tabletop import TabletopSets
 from simforcing.data.validate import describe
 from simforcing.evaluation.pictures import animation
 from simforcing.recipes import recipe_named
-from simforcing.recipes.estimate import Report, training_cost, verified
+from simforcing.recipes.estimate import training_cost, verified
 from simforcing.recipes.evaluate import Evaluated, evaluate_run, summary
 from simforcing.recipes.execute import execute
 from simforcing.recipes.output import require_writable
@@ -17,6 +17,7 @@ from simforcing.recipes.run import RunOptions
 from simforcing.recipes.tabletop_sets import simulate_tabletop
 from simforcing.sim.tabletop import TabletopConfig
 from simforcing.types import EpisodeSet
+from simforcing.types.progress import Report
 
 
 @dataclass(frozen=True, kw_only=True)

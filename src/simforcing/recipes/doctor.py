@@ -18,7 +18,7 @@ from simforcing.evaluation.doctor import (
 from simforcing.evaluation.following import with_actions_of
 from simforcing.generation.rollout import Predictor
 from simforcing.models.bundle import Bundle, load_bundle, require_finished
-from simforcing.recipes.estimate import Report, prediction_cost, verified
+from simforcing.recipes.estimate import prediction_cost, verified
 from simforcing.recipes.evaluate import groups_of
 from simforcing.recipes.prediction import (
     DEFAULT,
@@ -31,6 +31,7 @@ from simforcing.recipes.prediction import (
     view_index,
 )
 from simforcing.types import Clip, EpisodeSet, NetworkInput
+from simforcing.types.progress import Report
 
 MAX_CLIPS = 32
 PREDICTIONS_PER_CLIP = 3  # under its actions with two noises, and under other actions

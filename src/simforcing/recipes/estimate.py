@@ -1,11 +1,12 @@
 """What a long command will cost on this machine, measured on a small part of the work before it starts."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 
 from simforcing.data.clips import Clips
+from simforcing.data.convert import BYTES_PER_PIXEL
 from simforcing.data.latents import conditions_of, encode_clips, first_frame_observed
 from simforcing.data.verify import CHUNK, verify_videos
 from simforcing.generation.rollout import Predictor
@@ -14,12 +15,10 @@ from simforcing.nn.device import find_device
 from simforcing.recipes.run import Run
 from simforcing.training.draws import draw
 from simforcing.types import Clip, DataSpec, EpisodeSet
+from simforcing.types.progress import Report, in_words, throttled
 
-Report = Callable[[str], None]
-VIDEO_BYTES_PER_PIXEL = 0.2  # H.264 at our quality, measured on robot clips; an upper bound
 REPORT_BYTES, REPORT_BYTES_PER_CLIP = 400e3, 3e3  # page, figures and record without videos, measured
 REPORT_VIDEO_SIDE_PX = 256  # small frames are enlarged for the eye
-PROGRESS_EVERY_S = 2.0
 
 
 def verified(data: EpisodeSet, views: Sequence[str], report: Report) -> EpisodeSet:
@@ -45,19 +44,6 @@ def verification_cost(data: EpisodeSet, views: Sequence[str]) -> str:
         return f"checking that {num_frames} frames decode"  # the check itself names what is wrong
     seconds = (time.monotonic() - begun) / count * num_frames
     return f"checking that {num_frames} frames decode: about {in_words(seconds)} on this machine"
-
-
-def throttled(report: Report, verb: str, things: str) -> Callable[[int, int], None]:
-    """A progress callback that speaks at most every PROGRESS_EVERY_S seconds; quick work stays silent."""
-    last = time.monotonic()
-
-    def progress(done: int, total: int) -> None:
-        nonlocal last
-        if time.monotonic() - last >= PROGRESS_EVERY_S:
-            last = time.monotonic()
-            report(f"{verb} {done}/{total} {things}")
-
-    return progress
 
 
 def training_cost(run: Run, data: EpisodeSet) -> str:
@@ -119,17 +105,12 @@ def prediction_cost(
 
 def clip_bytes(spec: DataSpec) -> float:
     """Of one clip as two videos: alone, and beside the real one (three panels)."""
-    return 4 * spec.num_frames * spec.resize.height * spec.resize.width * VIDEO_BYTES_PER_PIXEL
+    return 4 * spec.num_frames * spec.resize.height * spec.resize.width * BYTES_PER_PIXEL
 
 
 def report_bytes(spec: DataSpec, num_clips: int, num_videos: int) -> float:
     """Of an evaluation's folder: page with videos in text form, record and contact sheet."""
     scale = max(1.0, REPORT_VIDEO_SIDE_PX / max(spec.resize.height, spec.resize.width))
     pixels = 3 * spec.num_frames * spec.resize.height * spec.resize.width * scale**2
-    videos = min(num_videos, num_clips) * pixels * VIDEO_BYTES_PER_PIXEL * 4 / 3 / scale  # enlarged frames are smooth
+    videos = min(num_videos, num_clips) * pixels * BYTES_PER_PIXEL * 4 / 3 / scale  # enlarged frames are smooth
     return REPORT_BYTES + REPORT_BYTES_PER_CLIP * num_clips + videos
-
-
-def in_words(seconds: float) -> str:
-    """Seconds below two minutes, else minutes."""
-    return f"{max(1, round(seconds))} s" if seconds < 120 else f"{round(seconds / 60)} min"

@@ -22,7 +22,7 @@ from simforcing.evaluation.record import write_record
 from simforcing.evaluation.report import write_report
 from simforcing.evaluation.scoring import EvaluationResult, EvaluationSettings, Provenance, evaluate
 from simforcing.models.bundle import require_finished
-from simforcing.recipes.estimate import Report, prediction_cost, report_bytes
+from simforcing.recipes.estimate import prediction_cost, report_bytes
 from simforcing.recipes.output import require_absent, require_writable
 from simforcing.recipes.prediction import (
     DEFAULT,
@@ -34,6 +34,7 @@ from simforcing.recipes.prediction import (
 )
 from simforcing.types import DataSpec, to_json
 from simforcing.types.files import whole_file, write_text
+from simforcing.types.progress import Report
 
 REPORT, RESULTS, SHEET = "report.html", "results.json", "contact_sheet.png"
 UNFINISHED = "evaluation.unfinished"  # there from the first file to the last

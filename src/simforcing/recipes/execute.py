@@ -7,7 +7,6 @@ RUN/log.jsonl, checkpoints/   the trainer's               RUN/config.json, model
 
 import json
 import shutil
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -30,8 +29,8 @@ from simforcing.training.distributed import join_world
 from simforcing.training.trainer import LOG_NAME, train
 from simforcing.types import EpisodeSet, to_json
 from simforcing.types.files import PARTIAL_SUFFIX, read_json, write_json
+from simforcing.types.progress import Report
 
-Report = Callable[[str], None]
 RUN, LATENTS, HELD_OUT = "run.json", "latents.safetensors", "held_out.safetensors"
 PREPARE_LOCK = ".prepare.lock"
 LOCKS = (PREPARE_LOCK, ".lock")

@@ -9,12 +9,13 @@ from simforcing.data.clips import Clips
 from simforcing.data.video import write_video
 from simforcing.evaluation.pictures import side_by_side
 from simforcing.models.bundle import AUTOENCODER, MODEL, require_finished
-from simforcing.recipes.estimate import Report, clip_bytes, prediction_cost
+from simforcing.recipes.estimate import clip_bytes, prediction_cost
 from simforcing.recipes.output import require_absent, require_writable
 from simforcing.recipes.prediction import DEFAULT, PredictionOptions, Ready, episodes_with, ready_to_predict
 from simforcing.training.checkpoint import named_differences
 from simforcing.types import Episode, to_json
 from simforcing.types.files import read_json, write_json
+from simforcing.types.progress import Report
 
 BATCH = 8
 SETTINGS = "settings.json"

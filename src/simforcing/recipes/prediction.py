@@ -10,9 +10,9 @@ from simforcing.data.windows import window_starts
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.sampler import SamplerConfig
 from simforcing.models.bundle import Bundle, load_bundle
-from simforcing.recipes.estimate import Report, verified
-from simforcing.recipes.run import check_seed
-from simforcing.types import DataSpec, Episode, EpisodeSet, from_json
+from simforcing.recipes.estimate import verified
+from simforcing.types import DataSpec, Episode, EpisodeSet, check_seed, from_json
+from simforcing.types.progress import Report
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from simforcing.models.taef2 import Taef2Config
 from simforcing.models.world_model import WorldModelConfig
 from simforcing.training.objectives import FlowMatching
 from simforcing.training.trainer import TrainerConfig
-from simforcing.types import DataSpec, Episode, EpisodeSet, Resize, check_choices
+from simforcing.types import DataSpec, Episode, EpisodeSet, Resize, check_choices, check_seed
 from simforcing.types.episodes import ResizePolicy
 from simforcing.types.normalisers import NormaliserKind
 
@@ -188,12 +188,6 @@ def prepare(
     )
     spec = fit_spec(data, training, window=window, normaliser=options.normaliser)
     return Prepared(spec=spec, training=tuple(training), held_out=tuple(e.name for e in held_out))
-
-
-def check_seed(seed: int) -> None:
-    """ValueError where a seed is none that every random generator takes."""
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"seed is {seed}; it must be at least 0 and below 2**63")
 
 
 def require_tiny(options: RunOptions, recipe: str) -> None:

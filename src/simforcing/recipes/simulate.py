@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from simforcing.data.backgrounds import BackgroundKind
-from simforcing.data.convert import SET_BYTES, check_free_space
+from simforcing.data.convert import BYTES_PER_PIXEL, SET_BYTES, check_free_space
 from simforcing.data.fleet import Engine, run_jobs
 from simforcing.data.open import open_dataset
 from simforcing.data.pair_jobs import Outcome, PairJob, Rendering, render_pair
@@ -28,16 +28,15 @@ from simforcing.data.pairs import (
 )
 from simforcing.data.resize import resize_camera
 from simforcing.data.validate import describe
-from simforcing.recipes.estimate import VIDEO_BYTES_PER_PIXEL, Report, in_words, throttled
 from simforcing.recipes.output import require_writable
-from simforcing.recipes.run import check_seed
 from simforcing.sim.perturb import PerturbConfig
 from simforcing.sim.replay import TrackingLimits
 from simforcing.sim.robots import ROBOTS, robot_named
 from simforcing.sim.studio import close_studios, studio_of
 from simforcing.sim.workers import usable_processes
-from simforcing.types import Camera, Episode, EpisodeSet, Resize
+from simforcing.types import Camera, Episode, EpisodeSet, Resize, check_seed
 from simforcing.types.calibration import Calibration, read_calibration
+from simforcing.types.progress import Report, in_words, throttled
 
 TIMED_FRAMES = 6
 MAX_LAG = 20
@@ -110,7 +109,7 @@ def simulate(
         report(f"{data.root}: episode {name} is left out: {reason}")
     if not plan.shots:
         raise ValueError(f"{data.root}: no episode can be rendered: all {len(plan.left_out)} are left out")
-    num_bytes = 2 * SET_BYTES + pair_bytes(plan, VIDEO_BYTES_PER_PIXEL)
+    num_bytes = 2 * SET_BYTES + pair_bytes(plan, BYTES_PER_PIXEL)
     check_free_space(destination, num_bytes)
     seconds = pair_seconds(plan) / (usable_processes(processes) if engine == "local" or processes else 1)
     report(f"{destination}: about {in_words(seconds)} on this machine, at most {num_bytes / 1e6:.1f} MB of disk")

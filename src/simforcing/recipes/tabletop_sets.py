@@ -3,12 +3,12 @@
 import time
 from pathlib import Path
 
-from simforcing.data.convert import SET_BYTES, check_free_space
+from simforcing.data.convert import BYTES_PER_PIXEL, SET_BYTES, check_free_space
 from simforcing.data.tabletop import TabletopSets
-from simforcing.recipes.estimate import VIDEO_BYTES_PER_PIXEL, Report, in_words, throttled
 from simforcing.recipes.output import require_writable
-from simforcing.recipes.run import check_seed
 from simforcing.sim.workers import usable_processes
+from simforcing.types import check_seed
+from simforcing.types.progress import Report, in_words, throttled
 
 TRUTH_BYTES_PER_PIXEL = 0.6  # masks as video, and depth without loss
 
@@ -49,7 +49,7 @@ def tabletop_seconds(sets: TabletopSets) -> float:
 def tabletop_bytes(sets: TabletopSets) -> float:
     """Of all videos and tables, an upper bound."""
     simulator = sets.simulator
-    per_pixel = VIDEO_BYTES_PER_PIXEL * (1.0 if simulator.real.appearance == "none" else 1.5)
+    per_pixel = BYTES_PER_PIXEL * (1.0 if simulator.real.appearance == "none" else 1.5)
     if simulator.truth:
         per_pixel += TRUTH_BYTES_PER_PIXEL
     pixels = simulator.num_frames * simulator.size_px**2

@@ -7,10 +7,11 @@ from simforcing.data.validate import describe
 from simforcing.models.bundle import Bundle
 from simforcing.models.taef2 import HUB_ID
 from simforcing.recipes import recipe_named
-from simforcing.recipes.estimate import Report, training_cost, verified
+from simforcing.recipes.estimate import training_cost, verified
 from simforcing.recipes.execute import execute, require_apart
 from simforcing.recipes.output import require_writable
 from simforcing.recipes.run import RunOptions
+from simforcing.types.progress import Report
 
 
 def train_on(

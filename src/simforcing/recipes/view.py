@@ -20,11 +20,11 @@ from simforcing.data.pairs import RECORD_NAME, in_millimetres, variants_root
 from simforcing.data.validate import describe
 from simforcing.data.video import write_video
 from simforcing.data.windows import MASK_LEVEL
-from simforcing.recipes.estimate import Report
 from simforcing.recipes.output import require_writable
 from simforcing.recipes.view_page import PAGE
 from simforcing.types import Episode, EpisodeSet, View
 from simforcing.types.files import read_json, write_text
+from simforcing.types.progress import Report
 
 SHOWN_EPISODES = 6
 MOST_FRAMES = 150  # of a strip; longer episodes are thinned

@@ -7,7 +7,7 @@ Time is in seconds from the start of the episode; video, actions and states may 
 """
 
 from simforcing.types.cameras import Camera
-from simforcing.types.config import check_choices, from_json, to_json
+from simforcing.types.config import check_choices, check_seed, from_json, to_json
 from simforcing.types.episodes import Clip, DepthSource, Episode, EpisodeSet, FrameSource, Rejected, Resize, View
 from simforcing.types.inputs import NetworkInput
 from simforcing.types.layouts import LAYOUTS, Layout, Part, layout_named
@@ -31,6 +31,7 @@ __all__ = [
     "Resize",
     "View",
     "check_choices",
+    "check_seed",
     "from_json",
     "layout_named",
     "to_json",

@@ -107,3 +107,9 @@ def _from_scalar(cls: Any, value: JsonValue, where: str) -> Any:
     if isinstance(value, cls) and not (isinstance(value, bool) and cls is not bool):
         return value
     raise ValueError(f"{where}: expected {cls.__name__}, found {value!r}")
+
+
+def check_seed(seed: int) -> None:
+    """ValueError where a seed is none that every random generator takes."""
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed is {seed}; it must be at least 0 and below 2**63")
