@@ -56,7 +56,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def options(**changed: Any) -> CalibrateOptions:
-    return CalibrateOptions(**({"groups": "one", "lags": (0, 1, 2)} | changed))
+    return CalibrateOptions(**({"groups": "one", "lags": (1, 2)} | changed))
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_the_file_says_what_was_found_and_how(found: tuple[Path, Calibration], r
     stored, data = read_calibration(out), open_dataset(str(root))
     assert stored.groups == calibration.groups
     assert (stored.fingerprint, stored.view, stored.robot) == (data.fingerprint, VIEW, "tabletop_arm")
-    assert stored.settings["lags"] == [0, 1, 2]
+    assert stored.settings["lags"] == [1, 2]
     assert stored.settings["groups"] == "one"
     assert sorted(path.name for path in out.parent.iterdir()) == ["calibration.json", "calibration.png"]
     assert Image.open(out.with_suffix(".png")).width > 500

@@ -26,6 +26,11 @@ def fit(group: Group, config: CalibrateConfig) -> tuple[Hypothesis, Refined]:
     return polish(group, config, best)
 
 
+def only(group: Group, *lags: int) -> Group:
+    """With fewer lags to try."""
+    return replace(group, lags=lags, qpos=group.qpos[[group.lags.index(lag) for lag in lags]])
+
+
 @pytest.fixture(scope="module")
 def started(filmed: Group, filmed_camera: Camera) -> Group:
     """With a start that is 10 cm and 10 degrees off."""
@@ -71,14 +76,14 @@ def test_from_10_cm_and_10_degrees_off_the_camera_is_found_within_1_cm_and_1_deg
 
 def test_with_a_free_field_of_view_the_overlay_is_right_within_half_a_pixel(started: Group, filmed_camera: Camera):
     wider = moved(started.starts[0], np.zeros(3), np.zeros(3), -0.1)
-    hypothesis, refined = fit(replace(started, starts=(wider,)), replace(GIVEN, free_focal=True))
+    hypothesis, refined = fit(only(replace(started, starts=(wider,)), 1, 2), replace(GIVEN, free_focal=True))
     assert hypothesis.lag == 1
     assert errors(started, hypothesis.camera, filmed_camera)[2] < 0.5
     assert refined.covariance[6, 6] > 0
 
 
 def test_masks_take_the_place_of_change(started: Group, filmed_masks: np.ndarray, filmed_camera: Camera):
-    masked = replace(started, masks=filmed_masks)
+    masked = only(replace(started, masks=filmed_masks), 1, 2)
     hypothesis, _ = fit(masked, GIVEN)
     assert hypothesis.lag == 1
     assert errors(started, hypothesis.camera, filmed_camera)[2] < 0.5
@@ -94,10 +99,8 @@ def test_without_any_start_the_camera_is_found_from_all_around(filmed: Group, fi
 
 def test_the_same_seed_gives_the_same_hypotheses_bit_for_bit(started: Group):
     config = replace(GIVEN, num_coarse_frames=6)
-    short = replace(started, lags=(1,), qpos=started.qpos[1:2])
-    first, second = (hypotheses(short, config) for _ in range(2))
+    first, second = (hypotheses(only(started, 1), config) for _ in range(2))
     assert first == second
-    assert first != hypotheses(short, replace(config, seed=1))
 
 
 def test_the_right_camera_is_accepted_in_every_episode(filmed: Group, right: Hypothesis):
@@ -194,15 +197,25 @@ def test_a_start_that_looks_away_gives_no_camera_or_none_that_is_accepted(filmed
         )
 
 
-def test_motion_of_other_episodes_overlaps_at_chance_and_most_episodes_are_left_out(started: Group):
+def test_motion_of_other_episodes_overlaps_at_chance_and_every_episode_is_left_out(started: Group):
     """Frames of one episode, states of another, backwards: whatever camera fits best, its score tells."""
-    swapped = replace(started, qpos=np.roll(started.qpos, 21, axis=1)[:, ::-1])
+    swapped = only(replace(started, qpos=np.roll(started.qpos, 21, axis=1)[:, ::-1]), 1)
     best = fit_group(swapped, GIVEN)
     if best is None:
         return
     fits = judge(swapped, GIVEN, best[0])
     assert max(one.iou or 0.0 for one in fits) < 0.3
-    assert sum(one.accepted for one in fits) <= 1
+    assert not any(one.accepted for one in fits)
+
+
+def test_other_times_are_of_the_same_episode_and_never_the_same_frame(filmed: Group):
+    every = np.arange(len(filmed.frames))
+    other = filmed.half_an_episode_away(every)
+    np.testing.assert_array_equal(np.sort(other), every)
+    np.testing.assert_array_equal(filmed.episode[other], filmed.episode)
+    away = np.abs(other - every)
+    assert away.min() >= 10
+    assert away.max() <= 11
 
 
 def test_the_record_of_a_fit_holds_its_deviations(right: Hypothesis):
