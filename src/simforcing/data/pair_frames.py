@@ -44,7 +44,8 @@ class PairFrames:
         if kind == self.kind:
             return self
         background = self._background(kind)
-        return replace(self, sim=_blended(self.sim, background, self.coverage, self.background), background=background)
+        sim = _blended(self.sim, background, self.coverage, self.background)
+        return replace(self, sim=sim, background=background, kind=kind)
 
     def cut_out(self) -> "PairFrames":
         """Real pixels where the sim's robot is, on its background: a sim with perfect looks, through this camera."""
@@ -80,12 +81,19 @@ class PairFrames:
 
 
 class PairReader:
-    """Reads episodes of a paired set in one size, by default as stored. Raises ValueError where the set is none."""
+    """Reads episodes of a paired set in one size.
 
-    def __init__(self, data: EpisodeSet, size: tuple[int, int] | None = None) -> None:
+    Args:
+        size: (height, width); None: as stored, both sides taken to the nearest of `multiple`.
+
+    Raises ValueError where the set is no paired one.
+    """
+
+    def __init__(self, data: EpisodeSet, size: tuple[int, int] | None = None, *, multiple: int = 1) -> None:
         self.data, self.root = data, Path(data.root)
         self.record = paired_record(data)
-        self.size = size or data.episodes[0].view(REAL).frames.size
+        height, width = data.episodes[0].view(REAL).frames.size
+        self.size = size or (_near(height, multiple), _near(width, multiple))
         self._names = episode_names(self.root)
 
     def read(self, episode: Episode) -> PairFrames:
@@ -112,6 +120,10 @@ class PairReader:
             return np.asarray(Image.open(path).convert("RGB"))
         except OSError as error:
             raise ValueError(f"{path}: the background of episode {episode.name} cannot be read ({error})") from None
+
+
+def _near(side: int, multiple: int) -> int:
+    return max(1, round(side / multiple)) * multiple
 
 
 def paired_record(data: EpisodeSet) -> dict[str, Any]:
