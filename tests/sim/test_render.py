@@ -85,3 +85,18 @@ def test_a_picture_is_empty_outside_its_box_and_lies_on_any_background() -> None
         np.testing.assert_array_equal(picture.over(background), whole.astype(np.uint8))
     assert pictures[0].coverage[pictures[0].box].mean() > 0.1
     assert pictures[1].coverage.max() == 0
+
+
+def test_every_shape_of_a_large_model_is_drawn() -> None:
+    """The last of 900 is the only one in view."""
+    hidden = '<geom type="sphere" size="0.01" pos="0 0 -1"/>' * 899
+    model = mujoco.MjModel.from_xml_string(
+        f'<mujoco><worldbody>{hidden}<geom type="sphere" size="0.2" pos="0 0 1"/></worldbody></mujoco>'
+    )
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    intrinsics = np.array([[30.0, 0, 15.5], [0, 30, 15.5], [0, 0, 1]])
+    renderer = Renderer(model, size=(32, 32))
+    picture = renderer.picture(data, Camera(size=(32, 32), intrinsics=intrinsics, pose=np.eye(4)))
+    renderer.close()
+    assert picture.coverage[16, 16] == 1

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from simforcing.sim import GL_INSTALL_LINE
 from simforcing.types import Camera
 
-MAX_GEOMS = 400
+MORE_GEOMS = 100  # that a scene may hold beside the model's own, such as decorations
 NEAR_M, FAR_M = 0.02, 20.0  # of cameras given as `Camera`
 
 
@@ -65,7 +65,7 @@ class Renderer:
         height, width = size[0] * supersample, size[1] * supersample
         self._closed = True  # until there is something to close
         self._gl = _open_context(width, height)
-        self._scene = mujoco.MjvScene(model, maxgeom=MAX_GEOMS)
+        self._scene = mujoco.MjvScene(model, maxgeom=model.ngeom + MORE_GEOMS)
         for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION, mujoco.mjtRndFlag.mjRND_HAZE):
             self._scene.flags[flag] = 0
         self._option, self._camera = mujoco.MjvOption(), mujoco.MjvCamera()

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import mujoco
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 
 from simforcing.sim.model import RobotModel
 
-SHOWN_GROUPS = 3  # MuJoCo shows geoms of groups 0 to 2 unless told otherwise
+SHOWN_GROUPS = 3  # MuJoCo shows geoms of groups 0 to 2 unless told otherwise; 3 holds collision shapes by custom
 SIDES = 16  # of round shapes
 
 
@@ -29,13 +29,27 @@ class Shape:
 def robot_shapes(robot: RobotModel) -> list[Shape]:
     """Every visible geom of the robot."""
     model, found = robot.model, []
-    for geom in range(model.ngeom):
-        colour = _colour(model, geom)
-        solid = None if model.geom_group[geom] >= SHOWN_GROUPS or colour[3] == 0 else _triangles(model, geom)
+    for geom in visible_geoms(model):
+        solid = _triangles(model, geom)
         if solid is not None:
             name = model.geom(geom).name or f"{model.body(model.geom_bodyid[geom]).name}_{geom}"
-            found.append(Shape(geom=geom, name=name, points_m=solid[0], triangles=solid[1], colour=colour))
+            found.append(
+                Shape(geom=geom, name=name, points_m=solid[0], triangles=solid[1], colour=_colour(model, geom))
+            )
     return found
+
+
+def visible_geoms(model: mujoco.MjModel) -> list[int]:
+    """Geoms that a rendering shows: of the shown groups, and not fully transparent."""
+    return [i for i in range(model.ngeom) if model.geom_group[i] < SHOWN_GROUPS and _colour(model, i)[3] > 0]
+
+
+def mesh_of(model: mujoco.MjModel, geom: int) -> tuple[Num[np.ndarray, "p 3"], Int[np.ndarray, "t 3"]]:
+    """Points (m, in the geom's frame) and triangles of a geom that is a mesh, as the model stores them."""
+    mesh = model.geom_dataid[geom]
+    point, num_points = model.mesh_vertadr[mesh], model.mesh_vertnum[mesh]
+    face, num_faces = model.mesh_faceadr[mesh], model.mesh_facenum[mesh]
+    return model.mesh_vert[point : point + num_points], model.mesh_face[face : face + num_faces]
 
 
 def shape_poses(robot: RobotModel, shapes: list[Shape]) -> Float[np.ndarray, "n 4 4"]:
@@ -55,11 +69,8 @@ def _triangles(model: mujoco.MjModel, geom: int) -> tuple[np.ndarray, np.ndarray
     kind, size = model.geom_type[geom], model.geom_size[geom]
     shape = mujoco.mjtGeom
     if kind == shape.mjGEOM_MESH:
-        mesh = model.geom_dataid[geom]
-        first, count = model.mesh_vertadr[mesh], model.mesh_vertnum[mesh]
-        face, num_faces = model.mesh_faceadr[mesh], model.mesh_facenum[mesh]
-        points = model.mesh_vert[first : first + count].astype(np.float64)
-        return points, model.mesh_face[face : face + num_faces].astype(np.int64)
+        points, triangles = mesh_of(model, geom)
+        return points.astype(np.float64), triangles.astype(np.int64)
     if kind == shape.mjGEOM_BOX:
         corners = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], np.float64)
         faces = [(0, 1, 3), (0, 3, 2), (4, 6, 7), (4, 7, 5), (0, 4, 5), (0, 5, 1)]

@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from simforcing.sim.model import RobotModel
+from simforcing.sim.shapes import mesh_of, visible_geoms
 from simforcing.types import Camera
 
-VISIBLE_GROUPS = (0, 1, 2)  # MuJoCo's own default; 3 holds collision shapes by custom
 NEAREST_M = 0.05
 
 
@@ -27,7 +27,7 @@ class SurfacePoints:
 
     def __init__(self, robot: RobotModel, *, num_points: int = 1500) -> None:
         self._robot, model = robot, robot.model
-        geoms = [i for i in range(model.ngeom) if model.geom_group[i] in VISIBLE_GROUPS and _opacity(model, i) > 0]
+        geoms = visible_geoms(model)
         if not geoms:
             raise ValueError(f"robot {robot.robot.name}: its model has no visible shape")
         areas = np.array([_area(model, geom) for geom in geoms])
@@ -67,11 +67,6 @@ def point_silhouettes(points: Float[np.ndarray, "f n 3"], camera: Camera) -> Boo
     return silhouettes
 
 
-def _opacity(model: mujoco.MjModel, geom: int) -> float:
-    material = model.geom_matid[geom]
-    return float(model.geom_rgba[geom][3] if material < 0 else model.mat_rgba[material][3])
-
-
 def _area(model: mujoco.MjModel, geom: int) -> float:
     """Of the surface of a mesh, of the bounding box of any other shape."""
     if model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_MESH:
@@ -81,12 +76,9 @@ def _area(model: mujoco.MjModel, geom: int) -> float:
 
 
 def _triangles(model: mujoco.MjModel, geom: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    mesh = model.geom_dataid[geom]
-    first, count = model.mesh_vertadr[mesh], model.mesh_vertnum[mesh]
-    vertices = model.mesh_vert[first : first + count]
-    first, count = model.mesh_faceadr[mesh], model.mesh_facenum[mesh]
-    faces = model.mesh_face[first : first + count]
-    return vertices[faces[:, 0]], vertices[faces[:, 1]], vertices[faces[:, 2]]
+    """The three corners of every triangle."""
+    points, faces = mesh_of(model, geom)
+    return points[faces[:, 0]], points[faces[:, 1]], points[faces[:, 2]]
 
 
 def _triangle_areas(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
