@@ -14,7 +14,14 @@ Engine = Literal["local", "ray"]
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 # What a job's process must find in its environment before it imports anything.
-KEPT_VARIABLES = ("MUJOCO_GL", "LP_NUM_THREADS", "SIMFORCING_ROBOTS", "PYTHONPATH", "OMP_NUM_THREADS")
+KEPT_VARIABLES = (
+    "MUJOCO_GL",
+    "LP_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "PYTHONPATH",
+    "ROBOT_DESCRIPTIONS_CACHE",
+    "SIMFORCING_ROBOTS",
+)
 
 
 def run_jobs(
@@ -28,8 +35,8 @@ def run_jobs(
 
     Args:
         function: of a module's top level.
-        engine: processes of this machine, or tasks of the Ray cluster that RAY_ADDRESS names (without it, one that is
-            started on this machine and stopped in the end).
+        engine: processes of this machine, or tasks of the Ray cluster that RAY_ADDRESS names. Without it one is started
+            on this machine and stopped in the end, even where another one runs here already.
         num_processes: local: all usable cores where None. ray: tasks in flight; None: thrice the cluster's cores.
 
     Raises:
@@ -52,13 +59,14 @@ def _on_ray(
     was_running = ray.is_initialized()
     if not was_running:
         kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-        local = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": usable_processes(num_processes)}
+        # Without an address Ray would join a cluster that somebody left running here, and refuse `num_cpus`.
+        where: dict[str, Any] = {"address": "local", "num_cpus": usable_processes(num_processes)}
         ray.init(
             include_dashboard=False,
             log_to_driver=False,
             logging_level="error",
             runtime_env={"env_vars": kept},
-            **local,
+            **({} if os.environ.get("RAY_ADDRESS") else where),
         )
     waiting: deque[Any] = deque()
     try:
