@@ -20,7 +20,7 @@ import numpy as np
 from machine import describe
 from scipy.spatial.transform import Rotation
 
-from simforcing.data.footage import build_group
+from simforcing.data.footage import CameraPrior, build_group
 from simforcing.data.open import open_dataset
 from simforcing.data.tabletop import VIEW, TabletopSets, true_cameras
 from simforcing.recipes.calibrate import CalibrateOptions, calibrate
@@ -215,8 +215,10 @@ def wrong_cameras(cases: Sequence[Case]) -> None:
             VIEW,
             robot=TABLETOP_ARM,
             qpos=configurations(case.root, robot),
-            lags=tuple(sorted({*LAGS, *(case.lag + off for off in WRONG_LAGS)})),
-            template=replace(case.camera, pose=None),
+            prior=CameraPrior(
+                template=replace(case.camera, pose=None),
+                lags=tuple(sorted({*LAGS, *(case.lag + off for off in WRONG_LAGS)})),
+            ),
         )
         assert case.camera.intrinsics is not None
         side = np.pi / 2 * np.random.default_rng([case.number, 6]).integers(0, 4)

@@ -5,7 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simforcing.data.footage import NUM_FRAMES, background, build_group, group_episodes, read_footage, working_size
+from simforcing.data.footage import (
+    NUM_FRAMES,
+    CameraPrior,
+    background,
+    build_group,
+    group_episodes,
+    read_footage,
+    working_size,
+)
 from simforcing.data.video import ArrayFrames
 from simforcing.sim.tabletop_arm import TABLETOP_ARM
 from simforcing.types import Camera, Episode, View
@@ -96,7 +104,8 @@ def test_episodes_are_put_together_by_background_in_order_and_by_size():
 
 def group(lags: tuple[int, ...], episodes: list[Episode], qpos: dict[str, np.ndarray], **options: bool):
     template = Camera(size=(24, 32), intrinsics=pinhole_intrinsics((24, 32), fovy_rad=0.8))
-    return build_group("g", episodes, "front", robot=TABLETOP_ARM, qpos=qpos, lags=lags, template=template, **options)
+    prior = CameraPrior(template=template, lags=lags)
+    return build_group("g", episodes, "front", robot=TABLETOP_ARM, qpos=qpos, prior=prior, **options)
 
 
 def test_frame_i_is_put_beside_row_i_minus_lag_within_its_own_episode():

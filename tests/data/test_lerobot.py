@@ -285,7 +285,7 @@ def test_a_width_that_fits_no_layout_names_both_sides(tmp_path, written):
 def test_nothing_at_that_place_is_said_in_one_line(tmp_path):
     with pytest.raises(ValueError, match="no such folder"):
         read_lerobot(tmp_path / "absent")
-    with pytest.raises(ValueError, match=r"info\.json: cannot be read"):
+    with pytest.raises(ValueError, match=r"info\.json: no such file"):
         read_lerobot(tmp_path)
 
 

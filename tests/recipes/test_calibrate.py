@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from scipy.spatial.transform import Rotation
 
-from simforcing.data.footage import build_group, working_size
+from simforcing.data.footage import CameraPrior, build_group, working_size
 from simforcing.data.open import open_dataset
 from simforcing.data.resize import resize_camera
 from simforcing.data.tabletop import VIEW, TabletopSets, true_cameras
@@ -269,9 +269,7 @@ def bridge(shared_data: Path, shared_dir: Path) -> tuple[EpisodeSet, Group]:
         view,
         robot=robot,
         qpos={episode.name: replay(model, episode, layouts).qpos for episode in episodes},
-        lags=(0,),
-        template=replace(small, pose=None),
-        starts=(small,),
+        prior=CameraPrior(template=replace(small, pose=None), lags=(0,), starts=(small,)),
     )
     return data, group
 

@@ -3,23 +3,26 @@
 Every frame stands alone, so that a window decodes exactly its own frames. Colours are the affair of `video`.
 """
 
-import os
-from contextlib import suppress
-from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 
 import av
 import numpy as np
-from av.video.stream import VideoStream
 from jaxtyping import Float
 
-from simforcing.data.frame_index import DAMAGED, frame_index
+from simforcing.data.encoder import Encoder, Encoding
+from simforcing.data.frame_index import frame_index
 from simforcing.data.video import check_range, decode_frames
 
 PIXEL_FORMAT = "gray16le"
 MM = 1000.0
 MAX_DEPTH_M = 65.535  # what 16 bits of millimetres hold
+ENCODING = Encoding(
+    container="matroska",
+    codec="ffv1",
+    pixel_format=PIXEL_FORMAT,
+    keyframe_every=1,
+    options={"level": "3", "slicecrc": "1"},
+)
 
 
 class DepthVideo:
@@ -52,28 +55,11 @@ class DepthVideo:
         return (decode_frames(self.path, index, start, stop, PIXEL_FORMAT) / MM).astype(np.float32)
 
 
-class DepthWriter:
-    """Encodes depth as it comes into one Matroska file, in place. Use as a context manager.
-
-    Args:
-        path: the file to create.
-        fps: frame rate in Hz, written to the header.
-        size: (height, width) in pixels.
-    """
+class DepthWriter(Encoder):
+    """Encodes depth as it comes into one Matroska file, in place. Use as a context manager."""
 
     def __init__(self, path: str | Path, fps: float | int, size: tuple[int, int]) -> None:
-        self.path, self.size, self.num_frames = str(path), size, 0
-        # The open Python file makes write errors (a full disk) surface as the OSError they are.
-        self._file = open(self.path, "wb")  # noqa: SIM115 - closed in close() or abort()
-        self._container = av.open(self._file, "w", format="matroska", options={"fflags": "+bitexact"})
-        rate = Fraction(fps).limit_denominator(10_000)
-        stream = self._container.add_stream("ffv1", rate=rate, options={"level": "3", "slicecrc": "1"})
-        assert isinstance(stream, VideoStream)
-        self._stream = stream
-        self._stream.height, self._stream.width, self._stream.pix_fmt = *size, PIXEL_FORMAT
-        self._stream.gop_size = 1
-        self._stream.codec_context.thread_count = 1
-        self._stream.codec_context.time_base = 1 / rate
+        super().__init__(path, fps, size, ENCODING)
 
     def write(self, depth_m: Float[np.ndarray, "f h w"]) -> None:
         """Append frames in metres, rounded to millimetres; what is not finite or not positive is stored as unknown.
@@ -86,35 +72,4 @@ class DepthWriter:
         if known.size and known.max() > MAX_DEPTH_M:
             raise ValueError(f"{self.path}: a depth of {known.max():g} m, 16 bits of millimetres hold {MAX_DEPTH_M} m")
         for image in np.round(known * MM).astype(np.uint16):
-            frame = av.VideoFrame.from_ndarray(image, format=PIXEL_FORMAT)
-            frame.pts, frame.time_base = self.num_frames, self._stream.codec_context.time_base
-            self._container.mux(self._stream.encode(frame))
-            self.num_frames += 1
-
-    def close(self) -> None:
-        """Finish the file; OSError where the disk is full."""
-        try:
-            self._container.mux(self._stream.encode(None))
-            self._container.close()
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        finally:
-            self._file.close()
-
-    def abort(self) -> None:
-        """Close without finishing; the file is unusable and should be removed."""
-        with suppress(*DAMAGED):
-            self._container.close()
-        with suppress(OSError):
-            self._file.close()
-
-    def __enter__(self) -> "DepthWriter":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
+            self._append(av.VideoFrame.from_ndarray(image, format=PIXEL_FORMAT))

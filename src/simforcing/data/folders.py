@@ -21,7 +21,7 @@ from simforcing.data.lerobot_format import MAX_FPS, Declaration
 from simforcing.data.validate import Candidate, Inspector
 from simforcing.data.video import VideoFrames, probe, write_video
 from simforcing.types import LAYOUTS, EpisodeSet, FrameSource
-from simforcing.types.files import inside
+from simforcing.types.files import inside, read_json
 
 DROID_FPS = 5.0  # every third row of 15 Hz recordings
 DROID_RAW_STEP = 3
@@ -134,7 +134,7 @@ def _read_record(root: Path, path: Path) -> Record | ValueError:
     if not path.is_file():
         return ValueError(f"{path}: no regular file, or a link to nothing")
     try:
-        fields = _read_npz(path) if path.suffix == ".npz" else _read_json(path)
+        fields = _read_npz(path) if path.suffix == ".npz" else _read_object(path)
         return Record(name=_name(root, path), path=path, fields=fields, videos=_videos(root, path, fields))
     except ValueError as error:
         return error
@@ -145,13 +145,8 @@ def _name(root: Path, path: Path) -> str:
     return "_".join(path.relative_to(base).with_suffix("").parts)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror}), expected a JSON file") from error
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: damaged JSON ({error})") from error
+def _read_object(path: Path) -> dict[str, Any]:
+    value = read_json(path)
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, found {type(value).__name__}")
     return value

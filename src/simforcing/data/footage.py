@@ -68,6 +68,16 @@ def group_episodes(episodes: list[Episode], view: str) -> list[list[Episode]]:
     return groups
 
 
+@dataclass(frozen=True, kw_only=True)
+class CameraPrior:
+    """What is known of a group's camera and lag before they are fitted; the fields are those of `Group`."""
+
+    template: Camera
+    lags: tuple[int, ...]
+    starts: tuple[Camera, ...] = ()
+    pixel_aspect: float = 1.0
+
+
 def build_group(
     name: str,
     episodes: list[Episode],
@@ -75,10 +85,7 @@ def build_group(
     *,
     robot: Robot,
     qpos: dict[str, Float[np.ndarray, "f q"]],
-    lags: tuple[int, ...],
-    template: Camera,
-    starts: tuple[Camera, ...] = (),
-    pixel_aspect: float = 1.0,
+    prior: CameraPrior,
     with_masks: bool = False,
 ) -> Group:
     """Read the episodes' footage into a group that can be fitted or judged.
@@ -88,7 +95,7 @@ def build_group(
     """
     footage = [read_footage(episode, view, with_masks=with_masks) for episode in episodes]
     configurations = []
-    for lag in lags:
+    for lag in prior.lags:
         rows = [np.clip(f.rows - lag, 0, len(qpos[e.name]) - 1) for f, e in zip(footage, episodes, strict=True)]
         configurations.append(np.concatenate([qpos[e.name][r] for e, r in zip(episodes, rows, strict=True)]))
     masks = [f.masks for f in footage if f.masks is not None]
@@ -98,10 +105,10 @@ def build_group(
         robot=robot,
         frames=np.concatenate([f.frames for f in footage]),
         episode=np.repeat(np.arange(len(episodes)), [len(f.frames) for f in footage]),
-        lags=lags,
+        lags=prior.lags,
         qpos=np.stack(configurations),
-        template=template,
-        starts=starts,
-        pixel_aspect=pixel_aspect,
+        template=prior.template,
+        starts=prior.starts,
+        pixel_aspect=prior.pixel_aspect,
         masks=np.concatenate(masks) if masks else None,
     )

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from simforcing.data.lerobot_format import INFO_PATH, Declaration, read_declaration, read_json
+from simforcing.data.lerobot_format import INFO_PATH, Declaration, read_declaration
 from simforcing.types import layout_named
+from simforcing.types.files import read_json
 
 # Layouts of the states that belong to an action layout, where a set declares only the latter; the width decides.
 STATE_LAYOUTS: dict[str, tuple[str, ...]] = {

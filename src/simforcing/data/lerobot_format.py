@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from simforcing.types import Camera, Layout, from_json, layout_named, to_json
 from simforcing.types.cameras import camera_from_json, camera_to_json
+from simforcing.types.files import read_json
 
 Version = Literal["v2.1", "v3.0"]
 VERSIONS: tuple[Version, ...] = ("v3.0", "v2.1")
@@ -209,18 +210,6 @@ def tasks_table(tasks: list[str]) -> pa.Table:
     pandas = {"index_columns": [index], "column_indexes": [], "columns": columns, "pandas_version": "2.2.0"}
     schema = pa.schema([("task_index", pa.int64()), (index, pa.string())], {"pandas": json.dumps(pandas)})
     return pa.table([pa.array(range(len(tasks)), pa.int64()), pa.array(tasks, pa.string())], schema=schema)
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file; ValueError in one line naming the file where it is missing or damaged."""
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path}: no regular file, expected a JSON file")
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror}), expected a JSON file") from error
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: damaged JSON ({' '.join(str(error).split())})") from error
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from jaxtyping import Float
 
 from simforcing.data import lerobot_format as on_disk
-from simforcing.types.files import inside
+from simforcing.types.files import inside, read_json
 
 # What pyarrow raises on bytes that are not the table they claim to be.
 DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError)
@@ -46,7 +46,7 @@ class LeRobotTables:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.info_path = root / on_disk.INFO_PATH
-        self.info = on_disk.read_json(self.info_path)
+        self.info = read_json(self.info_path)
         if not isinstance(self.info, dict):
             raise ValueError(f"{self.info_path}: expected an object, found {type(self.info).__name__}")
         version = self._info_field("codebase_version", str)

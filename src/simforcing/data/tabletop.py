@@ -4,10 +4,10 @@ A counterfactual set holds several true videos from each start: columns `start` 
 truth about every episode, also where the set declares something else, stands in meta/tabletop_truth.json.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +105,9 @@ class TabletopSets:
         # One pool for all sets: processes start once.
         with closing(simulate_jobs(self.simulator, jobs, num_processes=self.num_processes)) as results:
             for name in missing:
+                episodes = chain.from_iterable(islice(results, len(self._jobs(name))))
                 with self._writer(root / name, overwrite) as writer:
-                    for episodes in islice(results, len(self._jobs(name))):
-                        for episode in episodes:
-                            _add(writer, episode)
-                            count()
+                    _add_all(writer, episodes, count)
 
     def _jobs(self, name: str) -> list[Job]:
         if name == "counterfactuals":
@@ -149,6 +147,12 @@ def _stored_config(root: Path) -> Any:
         return read_json(root / "meta" / CONFIG_NAME)
     except ValueError:
         return None
+
+
+def _add_all(writer: LeRobotWriter, episodes: Iterable[SimulatedEpisode], count: Callable[[], None]) -> None:
+    for episode in episodes:
+        _add(writer, episode)
+        count()
 
 
 def _add(writer: LeRobotWriter, episode: SimulatedEpisode) -> None:

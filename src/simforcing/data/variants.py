@@ -12,7 +12,7 @@ from scipy.spatial.transform import Rotation
 
 from simforcing.sim.perturb import Variant
 from simforcing.sim.recording import absolute_layout, part_name
-from simforcing.sim.replay import Layouts, Replay
+from simforcing.sim.replay import Layouts, Replay, by_arm
 from simforcing.sim.robot import Arm, Robot
 from simforcing.types import Layout
 from simforcing.types.conversions import StartState, convert_actions
@@ -42,8 +42,8 @@ def variant_tables(
     if np.array_equal(parent.joint_rad, variant.joint_rad):
         return {name: tables[name] for name in ("action", "state", "joint") if name in tables}
     arms = robot.arms
-    paths = dict(zip((arm.side for arm in arms), _by_arm(robot, variant.joint_rad), strict=True))
-    changes = dict(zip((arm.side for arm in arms), _by_arm(robot, variant.joint_rad - parent.joint_rad), strict=True))
+    paths = dict(zip((arm.side for arm in arms), by_arm(robot, variant.joint_rad), strict=True))
+    changes = dict(zip((arm.side for arm in arms), by_arm(robot, variant.joint_rad - parent.joint_rad), strict=True))
     deviations = {arm.side: deviation for arm, deviation in zip(arms, variant.deviations, strict=True)}
     tools = {arm.side: poses[1][:, k] for k, arm in enumerate(arms)}
 
@@ -85,10 +85,6 @@ def variant_tables(
     return out
 
 
-def _by_arm(robot: Robot, joint_rad: Float[np.ndarray, "f j"]) -> list[Float[np.ndarray, "f k"]]:
-    return np.split(joint_rad, np.cumsum([len(arm.joints) for arm in robot.arms])[:-1], axis=1)
-
-
 def _moved(
     values: Float[np.ndarray, "f a"], layout: Layout, start: StartState, robot: Robot, move: Move
 ) -> Float[np.ndarray, "f a"]:
@@ -112,7 +108,7 @@ def _start(robot: Robot, layout: Layout, parent: Replay, poses: Float[np.ndarray
     """The parent's first frame in the absolute form of a layout: what increments are chained from."""
     absolute = absolute_layout(layout)
     values = np.zeros(absolute.dim)
-    joints = _by_arm(robot, parent.joint_rad)
+    joints = by_arm(robot, parent.joint_rad)
     for k, arm in enumerate(robot.arms):
         rotation = Rotation.from_matrix(poses[0, k, :3, :3])
         known: dict[Kind, np.ndarray] = {

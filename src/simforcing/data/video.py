@@ -7,21 +7,19 @@ keyframe or a wrong header rate read exactly. Resizing and time belong to `windo
 import io
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from fractions import Fraction
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 import av
 import numpy as np
 from av.video.frame import PictureType
 from av.video.reformatter import VideoReformatter
-from av.video.stream import VideoStream
 from jaxtyping import Float, Shaped, UInt8
 from PIL import Image
 
-from simforcing.data.frame_index import DAMAGED, FrameIndex, VideoHeader, frame_index, one_line, opened_video
+from simforcing.data.encoder import Encoder, Encoding
+from simforcing.data.frame_index import FrameIndex, VideoHeader, frame_index, one_line, opened_video
 from simforcing.types.files import whole_file
 
 Codec = Literal["h264", "av1"]
@@ -197,7 +195,7 @@ class ArrayDepth:
         return self._depth[start:stop]
 
 
-class VideoWriter:
+class VideoWriter(Encoder):
     """Encodes frames as they come into one mp4, on one thread, so that the same frames give the same bytes.
 
     Writes in place: `write_video` and `LeRobotWriter` put a temporary name around it. Use as a context manager.
@@ -228,25 +226,20 @@ class VideoWriter:
             raise ValueError(f"{path}: a video of {height}x{width} pixels cannot be written, both sides must be even")
         if not fps > 0:
             raise ValueError(f"{path}: fps {fps} must be above 0")
-        self.path, self.size = str(path), size
-        self.num_frames = self.num_bytes = 0
         crf = DEFAULT_CRF[codec] if crf is None else crf
         if codec == "av1":
             os.environ.setdefault("SVT_LOG", "1")  # the encoder greets on stderr otherwise
             options = {"crf": str(crf), "preset": "8", "svtav1-params": f"lp=1:keyint={keyframe_every}"}
         else:
             options = {"qp": str(crf), "preset": "medium", "bf": "0", "sc_threshold": "0", "forced-idr": "1"}
-        # The open Python file makes write errors (a full disk) surface as the OSError they are.
-        self._file = open(self.path, "wb")  # noqa: SIM115 - closed in close() or abort()
-        self._container = av.open(self._file, "w", format="mp4", options={"fflags": "+bitexact"})
-        rate = Fraction(fps).limit_denominator(10_000)
-        stream = self._container.add_stream(ENCODERS[codec], rate=rate, options=options)
-        assert isinstance(stream, VideoStream)
-        self._stream = stream
-        self._stream.height, self._stream.width, self._stream.pix_fmt = height, width, "yuv420p"
-        self._stream.gop_size = keyframe_every
-        self._stream.codec_context.thread_count = 1
-        self._stream.codec_context.time_base = 1 / rate
+        encoding = Encoding(
+            container="mp4",
+            codec=ENCODERS[codec],
+            pixel_format="yuv420p",
+            keyframe_every=keyframe_every,
+            options=options,
+        )
+        super().__init__(path, fps, size, encoding)
 
     def write(self, frames: UInt8[np.ndarray, "f h w 3"]) -> None:
         """Append frames; the first of each call is a keyframe, which in H.264 depends on no other frame at all.
@@ -259,43 +252,7 @@ class VideoWriter:
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image), format="rgb24")
             if i == 0:
                 frame.pict_type = PictureType.I
-            frame.pts = self.num_frames
-            frame.time_base = self._stream.codec_context.time_base
-            self._mux(frame)
-            self.num_frames += 1
-
-    def close(self) -> None:
-        """Finish the file; OSError where the disk is full."""
-        try:
-            self._mux(None)
-            self._container.close()
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        finally:
-            self._file.close()
-
-    def _mux(self, frame: av.VideoFrame | None) -> None:
-        packets = self._stream.encode(frame)
-        self.num_bytes += sum(packet.size for packet in packets)
-        self._container.mux(packets)
-
-    def abort(self) -> None:
-        """Close without finishing; the file is unusable and should be removed."""
-        with suppress(*DAMAGED):
-            self._container.close()
-        with suppress(OSError):
-            self._file.close()
-
-    def __enter__(self) -> "VideoWriter":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
+            self._append(frame)
 
 
 def write_video(

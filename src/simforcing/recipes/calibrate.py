@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from simforcing.data.footage import build_group, group_episodes, working_size
+from simforcing.data.footage import CameraPrior, build_group, group_episodes, working_size
 from simforcing.data.open import open_dataset
 from simforcing.data.overlay import write_sheet
 from simforcing.data.resize import resize_camera
@@ -188,16 +188,19 @@ class _Scene:
         """Episodes of one camera as what is fitted or judged."""
         stored = episodes[0].view(self.view).frames.size
         size = working_size(stored)
+        prior = CameraPrior(
+            template=self._template(stored, size),
+            lags=self.options.lags,
+            starts=starts or self._starts(episodes, size),
+            pixel_aspect=self._pixel_aspect(stored),
+        )
         return build_group(
             str(number),
             episodes,
             self.view,
             robot=self.robot,
             qpos=self.qpos,
-            lags=self.options.lags,
-            template=self._template(stored, size),
-            starts=starts or self._starts(episodes, size),
-            pixel_aspect=self._pixel_aspect(stored),
+            prior=prior,
             with_masks=self.options.masks,
         )
 

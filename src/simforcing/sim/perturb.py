@@ -147,7 +147,7 @@ class Perturber:
         Raises ValueError where none of `max_draws` proposals is accepted, with the reasons counted.
         """
         rng = np.random.default_rng([seed, STREAM, episode, draw])
-        parents = by_arm(self.robot, parent.joint_rad)
+        parents = by_arm(self.robot.robot, parent.joint_rad)
         poses = [
             np.array([solver.forward(row) for row in path]) for solver, path in zip(self._solvers, parents, strict=True)
         ]

@@ -124,7 +124,7 @@ def replay(
         _check_joints(robot, episode, joint_rad, limits)
         reference = next((state for state in tables if _tells_tool(robot.robot, state)), None)
     else:
-        starts = [None] * len(arms) if start_rad is None or source == "states" else by_arm(robot, start_rad)
+        starts = [None] * len(arms) if start_rad is None or source == "states" else by_arm(robot.robot, start_rad)
         paths = [
             _follow(solver, table.poses(solver.arm, frame_time_s), start)
             for solver, start in zip(solvers, starts, strict=True)
@@ -132,7 +132,7 @@ def replay(
         joint_rad, reference = np.concatenate(paths, axis=1), table
     error = np.zeros((episode.num_frames, 2))
     if reference is not None:
-        for solver, path in zip(solvers, by_arm(robot, joint_rad), strict=True):
+        for solver, path in zip(solvers, by_arm(robot.robot, joint_rad), strict=True):
             error = np.maximum(error, tool_error(solver, path, reference.poses(solver.arm, frame_time_s)))
     _check_tracking(robot, episode, (source, joint_rad), error, limits)
     openness = np.stack([_openness(arm, tables, frame_time_s) for arm in arms], axis=1)
@@ -246,7 +246,7 @@ def _commanded(
     absolute = absolute_layout(layout)
     start = np.zeros(absolute.dim)
     known_rad = robot.home_rad if start_rad is None else start_rad
-    for arm, joint_rad in zip(arms, by_arm(robot, known_rad), strict=True):
+    for arm, joint_rad in zip(arms, by_arm(robot.robot, known_rad), strict=True):
         pose = solver_of(robot, arm).forward(joint_rad)
         quaternion = Rotation.from_euler("xyz", pose[3:]).as_quat(scalar_first=True)
         parts: dict[Kind, np.ndarray] = {
@@ -265,9 +265,9 @@ def _commanded(
     )
 
 
-def by_arm(robot: RobotModel, joint_rad: Float[np.ndarray, "*f j"]) -> list[np.ndarray]:
+def by_arm(robot: Robot, joint_rad: Float[np.ndarray, "*f j"]) -> list[np.ndarray]:
     """Joints of all arms -> those of each arm, in the description's order."""
-    ends = np.cumsum([len(arm.joints) for arm in robot.robot.arms])
+    ends = np.cumsum([len(arm.joints) for arm in robot.arms])
     return np.split(joint_rad, ends[:-1], axis=-1)
 
 

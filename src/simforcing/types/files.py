@@ -51,12 +51,17 @@ def read_json(path: Path) -> Any:
     Raises:
         ValueError: the file is missing or is no JSON, in one line naming it.
     """
+    path = Path(path)
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise ValueError(f"{path}: no regular file, expected a JSON file")
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path}: not readable as JSON: {error}") from None
+        raise ValueError(f"{path}: no such file, expected a JSON file") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror}), expected a JSON file") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: damaged JSON ({' '.join(str(error).split())})") from error
 
 
 def inside(root: Path, path: Path) -> Path:
