@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import least_squares
 from scipy.spatial.transform import Rotation
 
-from simforcing.sim.kinematics import Kinematics, euler_from_matrix, quaternion_from_euler
+from simforcing.sim.kinematics import Kinematics, euler_from_matrix, follow, quaternion_from_euler
 from simforcing.sim.model import RobotModel
 from simforcing.sim.tabletop_arm import RANGES_RAD, TABLETOP_ARM
 from simforcing.sim.tasks import Workspace
@@ -92,7 +92,7 @@ def test_seven_joints_reach_poses_and_stay_near_the_previous_posture(panda: Robo
     poses = np.tile(home, (60, 1))
     poses[:, 0] += 0.1 * np.sin(phase)
     poses[:, 2] += 0.1 * (np.cos(phase) - 1)
-    path = kinematics.follow(poses, panda.home_rad)
+    path = follow(kinematics, poses, panda.home_rad)
     reached = np.array([kinematics.forward(row) for row in path])
     np.testing.assert_allclose(reached[:, :3], poses[:, :3], atol=2e-6)
     assert np.abs(np.diff(path, axis=0)).max() < 0.1

@@ -5,7 +5,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from simforcing.sim.kinematics import Kinematics
+from simforcing.sim.kinematics import Kinematics, follow
 from simforcing.sim.scene import SceneConfig
 from simforcing.sim.tabletop_arm import TABLETOP_ARM
 from simforcing.sim.tasks import Plan, Planner, TaskKind, Waypoint, Workspace, interpolate
@@ -26,7 +26,7 @@ def test_every_command_of_every_task_can_be_reached(kind: str):
         start, plan = drawn_plan(kind, seed)
         assert plan.commands.shape == (32, 7)
         home = np.array([np.arctan2(start[1], start[0]), *TABLETOP_ARM.arms[0].home_rad[1:]])
-        path = kinematics.follow(plan.commands[:, :6], kinematics.inverse(start[:6], home))
+        path = follow(kinematics, plan.commands[:, :6], kinematics.inverse(start[:6], home))
         reached = np.array([kinematics.forward(joint_rad) for joint_rad in path])
         np.testing.assert_allclose(reached, plan.commands[:, :6], atol=5e-3)
 

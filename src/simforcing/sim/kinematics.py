@@ -7,6 +7,8 @@ least under the joint limits. Poses are in the robot's base frame, as data sets 
 # MuJoCo ships no stubs:
 # pyright: reportAttributeAccessIssue=false, reportInvalidTypeForm=false
 
+from typing import Protocol, runtime_checkable
+
 import mink
 import mujoco
 import numpy as np
@@ -43,6 +45,25 @@ def euler_from_matrix(matrix: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "3"
 def site_pose(data: mujoco.MjData, site: int) -> Float[np.ndarray, "6"]:
     """xyz and Euler angles of a site in the world frame, after mj_kinematics."""
     return np.concatenate([data.site_xpos[site], euler_from_matrix(data.site_xmat[site].reshape(3, 3))])
+
+
+@runtime_checkable
+class Inverse(Protocol):
+    """Inverse kinematics of one arm."""
+
+    def inverse(self, pose: Float[np.ndarray, "6"], start_rad: Float[np.ndarray, " j"]) -> Float[np.ndarray, " j"]:
+        """Joint angles that reach a pose, near `start_rad`."""
+        ...
+
+
+def follow(
+    solver: Inverse, poses: Float[np.ndarray, "k 6"], start_rad: Float[np.ndarray, " j"]
+) -> Float[np.ndarray, "k j"]:
+    """Joint angles along a sequence of poses, each solved from the one before."""
+    path = np.empty((len(poses), len(start_rad)))
+    for i, pose in enumerate(poses):
+        path[i] = start_rad = solver.inverse(pose, start_rad)
+    return path
 
 
 class Kinematics:
@@ -128,14 +149,6 @@ class Kinematics:
             start = rng.uniform(low, high)
         assert best is not None
         return best
-
-    def follow(self, poses: Float[np.ndarray, "k 6"], start_rad: Float[np.ndarray, " j"]) -> Float[np.ndarray, "k j"]:
-        """Joint angles along a sequence of poses, each solved from the one before."""
-        path = []
-        for pose in poses:
-            start_rad = self.inverse(pose, start_rad)
-            path.append(start_rad)
-        return np.array(path).reshape(len(poses), len(self._columns))
 
     def _place(self, joint_rad: np.ndarray) -> None:
         qpos = self._rest.copy()

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
-from simforcing.sim.kinematics import Kinematics
+from simforcing.sim.kinematics import Kinematics, follow
 from simforcing.sim.model import RobotModel
 from simforcing.sim.recording import (
     POSE,
@@ -284,7 +284,7 @@ def solver_of(robot: RobotModel, arm: Arm) -> Kinematics:
 def _follow(
     solver: Kinematics, poses: Float[np.ndarray, "f 6"], start_rad: Float[np.ndarray, " j"] | None
 ) -> Float[np.ndarray, "f j"]:
-    return solver.follow(poses, solver.reach(poses[0]) if start_rad is None else start_rad)
+    return follow(solver, poses, solver.reach(poses[0]) if start_rad is None else start_rad)
 
 
 def _openness(arm: Arm, tables: list[Recording], frame_time_s: Float[np.ndarray, " f"]) -> Float[np.ndarray, " f"]:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
 from simforcing.sim.camera_error import displaced_camera
-from simforcing.sim.kinematics import site_pose
+from simforcing.sim.kinematics import follow, site_pose
 from simforcing.sim.look import draw_look
 from simforcing.sim.real_like import RealLike
 from simforcing.sim.render import Renderer
@@ -227,7 +227,7 @@ class Tabletop:
         nothing but its own numbers. Raises RuntimeError where the finest steps do not help.
         """
         joint_rad = self._reset(start)
-        path = self._kinematics.follow(chosen.commands[:, :6], joint_rad)
+        path = follow(self._kinematics, chosen.commands[:, :6], joint_rad)
         controls = np.concatenate([path, GRIPPER.positions(chosen.commands[:, 6])], axis=1)
         for refinement in REFINEMENTS:
             self._reset(start)

@@ -50,14 +50,6 @@ class DampedInverse:
             joint_rad = np.clip(joint_rad + np.clip(change, -0.4, 0.4), self._low, self._high)
         return joint_rad
 
-    def follow(self, poses: Float[np.ndarray, "k 6"], start_rad: Float[np.ndarray, " j"]) -> Float[np.ndarray, "k j"]:
-        """Joint angles along a sequence of poses, each solved from the one before."""
-        path = []
-        for pose in poses:
-            start_rad = self.inverse(pose, start_rad)
-            path.append(start_rad)
-        return np.array(path).reshape(len(poses), len(self._columns))
-
     def _error(self, position: np.ndarray, quaternion: np.ndarray) -> np.ndarray:
         current, difference, rotation = np.empty(4), np.empty(4), np.empty(3)
         mujoco.mju_mat2Quat(current, self._data.site_xmat[self._site])
