@@ -88,6 +88,7 @@ def filmed(filmed_episodes: tuple[SimulatedEpisode, ...]) -> Group:
         robot=TABLETOP_ARM,
         frames=np.concatenate([e.frames for e in episodes]),
         episode=np.repeat(np.arange(len(episodes)), len(rows)),
+        number=np.tile(rows, len(episodes)),
         lags=LAGS,
         qpos=np.stack([np.concatenate([q[np.maximum(0, rows - lag)] for q in qpos]) for lag in LAGS]),
         template=replace(episodes[0].camera, pose=None),

@@ -20,7 +20,7 @@ TURN_RAD, SHIFT_M = np.array([0.045, -0.04, 0.04]), np.array([0.02, 0.01, 0.02])
 def refiner(filmed: Group) -> Iterator[Refiner]:
     chosen = np.arange(0, len(filmed.frames), 3)
     observation, qpos = filmed.observation.take(chosen), filmed.configurations(chosen, 1)
-    with Refiner(RobotModel(filmed.robot), observation, qpos) as made:
+    with Refiner(filmed.robot, observation, qpos) as made:
         yield made
 
 
@@ -112,7 +112,19 @@ def test_a_squashed_picture_is_refined_as_well(filmed: Group, filmed_camera: Cam
         intrinsics=np.array([[0.5, 0, -0.25], [0, 1, 0], [0, 0, 1]]) @ filmed_camera.intrinsics,
     )
     narrow = replace(filmed, frames=filmed.frames.reshape(-1, 64, 32, 2, 3).mean(axis=3).astype(np.uint8))
-    robot = RobotModel(filmed.robot)
-    with Refiner(robot, narrow.observation.take(chosen), filmed.configurations(chosen, 1)) as refiner:
+    with Refiner(filmed.robot, narrow.observation.take(chosen), filmed.configurations(chosen, 1)) as refiner:
         found = refiner.refine(moved(squashed, TURN_RAD, SHIFT_M), free_focal=False)
     assert overlay_px(filmed, found.camera, squashed) < 0.4
+
+
+def test_a_robot_whose_base_lies_elsewhere_in_its_model_gives_the_same_camera(filmed: Group, filmed_camera: Camera):
+    """Cameras are in the base frame, whatever the model's world is."""
+    assert isinstance(filmed.robot.model, str)
+    lifted = filmed.robot.model.replace('<body name="base"', '<body name="base" pos="0.4 0.3 0.2" euler="0 0 0.5"', 1)
+    robot = replace(filmed.robot, model=lifted, base="base")
+    chosen = np.arange(0, len(filmed.frames), 9)
+    found = []
+    for one in (filmed.robot, robot):
+        with Refiner(one, filmed.observation.take(chosen), filmed.configurations(chosen, 1)) as refiner:
+            found.append(refiner.refine(moved(filmed_camera, TURN_RAD, SHIFT_M), free_focal=False).camera)
+    assert overlay_px(filmed, found[0], found[1]) < 0.05

@@ -7,7 +7,6 @@ import pytest
 
 from simforcing.sim.calibrate import Group
 from simforcing.sim.contours import Rendered
-from simforcing.sim.model import RobotModel
 from simforcing.sim.observation import observe
 from simforcing.sim.refine import Refiner
 from simforcing.sim.search import moved
@@ -18,7 +17,7 @@ from simforcing.types import Camera
 @pytest.fixture(scope="module")
 def refiner(filmed: Group) -> Iterator[Refiner]:
     every = np.arange(len(filmed.frames))
-    with Refiner(RobotModel(filmed.robot), filmed.observation, filmed.configurations(every, 1)) as made:
+    with Refiner(filmed.robot, filmed.observation, filmed.configurations(every, 1)) as made:
         yield made
 
 

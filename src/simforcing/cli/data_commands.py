@@ -91,6 +91,7 @@ def calibrate(
     robot_path: Path | None = None,
     start: Path | None = None,
     fovy_deg: float | None = None,
+    free_focal: bool = False,
     aspect: float | None = None,
     lags: tuple[int, ...] = (-1, 0, 1, 2, 3),
     groups: Literal["auto", "one", "each"] = "auto",
@@ -100,8 +101,11 @@ def calibrate(
     seed: int = 0,
     processes: int | None = None,
     gl: Literal["egl", "osmesa"] | None = None,
+    overwrite: bool = False,
 ) -> None:
     """Find the camera of each group of episodes and the lag of its frames, by matching the robot's silhouettes.
+
+    Exit code 1 where no episode is accepted.
 
     Args:
         source: any readable data set.
@@ -110,7 +114,8 @@ def calibrate(
         robot: name of the robot; default as the set declares.
         robot_path: its model file, or the folder that holds it.
         start: JSON of a camera to start from; default all around the robot.
-        fovy_deg: vertical field of view, where it is known; else it is fitted.
+        fovy_deg: vertical field of view, where it is known; default that of the start, or fitted.
+        free_focal: fit the focal length although it is given.
         aspect: width over height of the picture that the camera took, where the stored one was squashed (1.778).
         lags: lags to try: frame i shows the state of row i - lag.
         groups: which episodes share a camera; auto compares their backgrounds.
@@ -120,6 +125,7 @@ def calibrate(
         seed: of the search.
         processes: groups side by side; default one per core.
         gl: how to render without a screen; default egl, or what MUJOCO_GL says.
+        overwrite: replace an older file and sheet.
     """
     from simforcing.sim.gl import load_mujoco
 
@@ -133,6 +139,7 @@ def calibrate(
         robot_path=robot_path,
         start=None if start is None else read_camera(start),
         fovy_deg=fovy_deg,
+        free_focal=free_focal,
         aspect=aspect,
         lags=lags,
         groups=groups,
@@ -141,7 +148,10 @@ def calibrate(
         min_iou=min_iou,
         seed=seed,
     )
-    print("\n".join(table(run(source, out, options, processes=processes, report=say))))
+    found = run(source, out, options, processes=processes, overwrite=overwrite, report=say)
+    print("\n".join(table(found)))
+    if not any(fit.accepted for group in found.groups for fit in group.episodes):
+        raise SystemExit(1)
 
 
 def simulate(

@@ -3,17 +3,19 @@
 Frames are few and small whatever the set's size, and only the episodes asked for are read.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 
 from simforcing.data.resize import resize_frames, resize_nearest
+from simforcing.data.video import VideoFrames
 from simforcing.data.windows import MASK_LEVEL
 from simforcing.sim.calibrate import Group
 from simforcing.sim.grouping import camera_groups
 from simforcing.sim.robot import Robot
-from simforcing.types import Camera, Episode, Resize
+from simforcing.types import Camera, Episode, FrameSource, Resize
 
 WORKING_PX = 96  # short side at most
 NUM_FRAMES = 64  # of an episode at most, evenly chosen
@@ -26,7 +28,7 @@ class Footage:
 
     frames: UInt8[np.ndarray, "f h w 3"]
     masks: Bool[np.ndarray, "f h w"] | None
-    rows: np.ndarray
+    rows: Int[np.ndarray, " f"]
 
 
 def working_size(stored: tuple[int, int]) -> tuple[int, int]:
@@ -41,14 +43,26 @@ def read_footage(episode: Episode, view: str, *, with_masks: bool = False, num_f
     height, width = working_size(source.frames.size)
     rows = np.unique(np.linspace(0, episode.num_frames - 1, min(num_frames, episode.num_frames)).round().astype(int))
     small = Resize(height=height, width=width)
-    frames = resize_frames(source.frames.read(0, episode.num_frames)[rows], small)
+    frames = np.concatenate([resize_frames(frame[None], small) for frame in chosen_frames(source.frames, rows)])
     masks = None
     if with_masks:
         if source.masks is None:
             raise ValueError(f"episode {episode.name}: view {view} has no masks")
-        inside = source.masks.read(0, episode.num_frames)[rows].max(axis=-1) > MASK_LEVEL
-        masks = resize_nearest(inside, small)
+        inside = (mask[None].max(axis=-1) > MASK_LEVEL for mask in chosen_frames(source.masks, rows))
+        masks = np.concatenate([resize_nearest(mask, small) for mask in inside])
     return Footage(frames=frames, masks=masks, rows=rows)
+
+
+def chosen_frames(source: FrameSource, rows: Int[np.ndarray, " n"]) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
+    """Some frames in rising order, one by one: a video is decoded once, and never held as a whole."""
+    if not isinstance(source, VideoFrames):
+        for row in rows:
+            yield source.read(int(row), int(row) + 1)[0]
+        return
+    wanted = set(rows.tolist())
+    for row, frame in enumerate(source.each(int(rows[-1]) + 1)):
+        if row in wanted:
+            yield frame
 
 
 def background(episode: Episode, view: str) -> UInt8[np.ndarray, "h w 3"]:
@@ -105,6 +119,7 @@ def build_group(
         robot=robot,
         frames=np.concatenate([f.frames for f in footage]),
         episode=np.repeat(np.arange(len(episodes)), [len(f.frames) for f in footage]),
+        number=np.concatenate([f.rows for f in footage]),
         lags=prior.lags,
         qpos=np.stack(configurations),
         template=prior.template,

@@ -8,9 +8,8 @@ from PIL import Image, ImageDraw
 from scipy.ndimage import binary_erosion
 
 from simforcing.data.resize import resize_camera, resize_frames
-from simforcing.sim.model import RobotModel
-from simforcing.sim.render import Renderer
 from simforcing.sim.robot import Robot
+from simforcing.sim.studio import Studio, shown_rows
 from simforcing.types import Camera, Episode, Resize
 from simforcing.types.calibration import Calibration, GroupFit
 from simforcing.types.files import whole_file
@@ -30,8 +29,7 @@ def write_sheet(
     qpos: dict[str, Float[np.ndarray, "f q"]],
 ) -> None:
     """A row for every group (24 at most): five frames with the robot's outline in red, best episodes first."""
-    model = RobotModel(robot)
-    rows = [_row(model, group, episodes, calibration.view, qpos) for group in calibration.groups[:SHEET_GROUPS]]
+    rows = [_row(robot, group, episodes, calibration.view, qpos) for group in calibration.groups[:SHEET_GROUPS]]
     width = max(row.shape[1] for row in rows)
     sheet = np.concatenate([np.pad(row, ((0, 0), (0, width - row.shape[1]), (0, 0))) for row in rows])
     with whole_file(path) as partial:
@@ -48,7 +46,7 @@ def outlined(
 
 
 def _row(
-    model: RobotModel, group: GroupFit, episodes: dict[str, Episode], view: str, qpos: dict[str, np.ndarray]
+    robot: Robot, group: GroupFit, episodes: dict[str, Episode], view: str, qpos: dict[str, np.ndarray]
 ) -> UInt8[np.ndarray, "h w 3"]:
     order = sorted(group.episodes, key=lambda fit: -(fit.iou or 0.0))
     names = [order[i * len(order) // COLUMNS].name for i in range(COLUMNS)]
@@ -56,23 +54,19 @@ def _row(
     size = (TILE_PX, 2 * round(width * TILE_PX / height / 2))
     resize = Resize(height=size[0], width=size[1])
     camera = None if group.camera is None else resize_camera(group.camera, resize)
-    renderer = None if camera is None else Renderer(model.model, size=size)
+    studio = None if camera is None else Studio(robot, size)
     tiles = []
     for column, name in enumerate(names):
         episode = episodes[name]
         number = int((column + 0.5) * episode.num_frames / COLUMNS)
         frame = resize_frames(episode.view(view).frames.read(number, number + 1), resize)[0]
-        if renderer is not None and camera is not None:
-            frame = outlined(frame, _mask(model, renderer, camera, qpos[name][max(0, number - group.lag)]))
+        if studio is not None and camera is not None:
+            row = shown_rows(episode.num_frames, group.lag)[number]
+            frame = outlined(frame, next(studio.pictures(qpos[name][row : row + 1], camera)).mask)
         tiles.append(_titled(frame, _title(group, name, number)))
-    if renderer is not None:
-        renderer.close()
+    if studio is not None:
+        studio.close()
     return np.concatenate(tiles, axis=1)
-
-
-def _mask(model: RobotModel, renderer: Renderer, camera: Camera, qpos: np.ndarray) -> np.ndarray:
-    model.place(qpos)
-    return renderer.picture(model.data, camera).mask
 
 
 def _title(group: GroupFit, name: str, number: int) -> str:

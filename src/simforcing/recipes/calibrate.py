@@ -44,7 +44,9 @@ class CalibrateOptions:
         view: camera of the set; default the first.
         robot, robot_path: name of the robot (default: as the set declares) and its model file or folder.
         start: a camera to start from, in the robot's base frame; its size may be another one of the same view.
-        fovy_deg: vertical field of view, where it is known; else it is fitted.
+        fovy_deg: vertical field of view, where it is known; else that of the start or the stored cameras is kept, and
+            without any it is fitted.
+        free_focal: fit it although it is given.
         aspect: width over height of the picture that the camera took, where the stored one was squashed.
         lags: lags that are tried.
         groups: auto (by their backgrounds) | one (all episodes share the camera) | each (none do).
@@ -58,6 +60,7 @@ class CalibrateOptions:
     robot_path: Path | None = None
     start: Camera | None = None
     fovy_deg: float | None = None
+    free_focal: bool = False
     aspect: float | None = None
     lags: tuple[int, ...] = (-1, 0, 1, 2, 3)
     groups: Groups = "auto"
@@ -77,16 +80,26 @@ class CalibrateOptions:
 
 
 def calibrate(
-    source: str, out: Path, options: CalibrateOptions, *, processes: int | None = None, report: Report
+    source: str,
+    out: Path,
+    options: CalibrateOptions,
+    *,
+    processes: int | None = None,
+    overwrite: bool = False,
+    report: Report,
 ) -> Calibration:
     """Fit every group of episodes and write `out` (JSON) and a sheet of overlays beside it (PNG).
 
     Raises:
-        ValueError: no robot, view or layout is known, or no episode can be replayed.
+        ValueError: no robot, view or layout is known, no episode can be replayed, or `out` is there already.
         OSError: the file cannot be written.
         RuntimeError: OpenGL is missing, or a process died.
     """
     out = Path(out)
+    if out.suffix != ".json":
+        raise ValueError(f"{out}: expected a file name that ends in .json; the sheet is written beside it as .png")
+    if existing := [path for path in (out, out.with_suffix(".png")) if path.exists() and not overwrite]:
+        raise ValueError(f"{existing[0]} exists already; choose another name, or --overwrite")
     require_writable(out.parent)
     data = open_dataset(source)
     for line in describe(data):
@@ -99,7 +112,9 @@ def calibrate(
     groups = scene.groups()
     report(f"{data.root}: {len(scene.qpos)} episodes in {len(groups)} groups that share a camera")
     best = _fit(scene, groups, processes, report)
+    report(f"{data.root}: cameras found; refining them on more frames")
     best = _polish(scene, groups, best, processes)
+    report(f"{data.root}: scoring {len(scene.qpos)} episodes")
     fits = _judge(scene, groups, best, processes)
     calibration = Calibration(
         data=data.root,
@@ -109,6 +124,7 @@ def calibrate(
         groups=tuple(fits),
         seed=options.seed,
         settings=scene.settings(),
+        left_out=scene.left_out,
     )
     write_calibration(out, calibration)
     write_sheet(out.with_suffix(".png"), scene.by_name, calibration, robot=scene.robot, qpos=scene.qpos)
@@ -155,9 +171,6 @@ class _Scene:
             raise ValueError(f"{data.root}: no robot is declared; name one with --robot; choices: {', '.join(ROBOTS)}")
         self.robot: Robot = robot_named(name, options.robot_path)
         self.view = options.view or data.episodes[0].views[0].name
-        self.config = CalibrateConfig(
-            free_focal=self._known_focal() is None, min_iou=options.min_iou, seed=options.seed
-        )
         self.left_out = {item.name: item.reason for item in data.rejected}
         self.qpos: dict[str, Float[np.ndarray, "f q"]] = {}
         self.by_name: dict[str, Episode] = {}
@@ -169,6 +182,8 @@ class _Scene:
                 self.by_name[episode.name] = episode
             except ValueError as error:
                 self.left_out[episode.name] = str(error)
+        free_focal = options.free_focal or not (options.fovy_deg is not None or self._starts_have_focal())
+        self.config = CalibrateConfig(free_focal=free_focal, min_iou=options.min_iou, seed=options.seed)
 
     def settings(self) -> dict[str, object]:
         """The options, for the record."""
@@ -185,13 +200,17 @@ class _Scene:
         return [episodes] if self.options.groups == "one" else group_episodes(episodes, self.view)
 
     def group(self, number: int, episodes: list[Episode], starts: tuple[Camera, ...] = ()) -> Group:
-        """Episodes of one camera as what is fitted or judged."""
+        """Episodes of one camera as what is fitted or judged; `starts` replaces what the options and the set say."""
         stored = episodes[0].view(self.view).frames.size
         size = working_size(stored)
+        own = self._starts(episodes, size)
+        template = self._template(stored, size)
+        if starts and not self.config.free_focal:
+            starts = tuple(replace(start, intrinsics=(own or (template,))[0].intrinsics) for start in starts)
         prior = CameraPrior(
-            template=self._template(stored, size),
+            template=template,
             lags=self.options.lags,
-            starts=starts or self._starts(episodes, size),
+            starts=starts or own,
             pixel_aspect=self._pixel_aspect(stored),
         )
         return build_group(
@@ -204,10 +223,6 @@ class _Scene:
             with_masks=self.options.masks,
         )
 
-    def _known_focal(self) -> float | None:
-        """The given vertical field of view in rad; that of a start without its own is fitted."""
-        return None if self.options.fovy_deg is None else float(np.deg2rad(self.options.fovy_deg))
-
     def _pixel_aspect(self, stored: tuple[int, int]) -> float:
         ratio = stored[1] / stored[0]
         return ratio / (self.options.aspect or ratio)
@@ -215,20 +230,36 @@ class _Scene:
     def _template(self, stored: tuple[int, int], size: tuple[int, int]) -> Camera:
         """Of the small pictures, with the given field of view or a first guess, and no pose."""
         taken = (1000, round(1000 * (self.options.aspect or stored[1] / stored[0])))
-        fovy_rad = self._known_focal() or FIRST_GUESS_FOVY_RAD
+        fovy_rad = FIRST_GUESS_FOVY_RAD if self.options.fovy_deg is None else float(np.deg2rad(self.options.fovy_deg))
         return Camera(size=size, intrinsics=pinhole_intrinsics(taken, fovy_rad=fovy_rad, stored=size))
 
+    def _given(self, episodes: list[Episode]) -> list[Camera]:
+        """The start of the options, else the different cameras that the set holds for these episodes."""
+        if self.options.start is not None:
+            return [self.options.start]
+        if not self.options.stored_cameras:
+            return []
+        stored = (episode.view(self.view).camera for episode in episodes)
+        return list(dict.fromkeys(camera for camera in stored if camera is not None and camera.pose is not None))
+
+    def _starts_have_focal(self) -> bool:
+        given = self._given(list(self.by_name.values()))
+        return bool(given) and all(camera.intrinsics is not None for camera in given)
+
     def _starts(self, episodes: list[Episode], size: tuple[int, int]) -> tuple[Camera, ...]:
-        camera = self.options.start
-        if camera is None and self.options.stored_cameras:
-            camera = episodes[0].view(self.view).camera
-        if camera is None or camera.pose is None:
-            return ()
-        stored = episodes[0].view(self.view).frames.size
-        template = self._template(stored, size)
-        if camera.intrinsics is None or self._known_focal() is not None:
-            return (replace(template, pose=camera.pose),)
-        return (resize_camera(camera, Resize(height=size[0], width=size[1])),)
+        """For the small pictures; a given field of view replaces the focal lengths and leaves the centre."""
+        template = self._template(episodes[0].view(self.view).frames.size, size)
+        starts = []
+        for camera in self._given(episodes):
+            small = resize_camera(camera, Resize(height=size[0], width=size[1]))
+            if small.intrinsics is None:
+                small = replace(template, pose=camera.pose)
+            elif self.options.fovy_deg is not None and template.intrinsics is not None:
+                intrinsics = small.intrinsics.copy()
+                intrinsics[:2, :2] = template.intrinsics[:2, :2]
+                small = replace(small, intrinsics=intrinsics)
+            starts.append(small)
+        return tuple(starts)
 
 
 def _fit(
@@ -289,7 +320,11 @@ def _judge(
         for i in range(0, len(group), FIT_EPISODES)
         if best[number] is not None
     ]
-    jobs = (_JudgeJob(scene.group(n, episodes), scene.config, fit[0]) for n, episodes in pieces if (fit := best[n]))
+    jobs = (
+        _JudgeJob(scene.group(n, episodes), scene.config, fit[0], episodes[0] is groups[n][0])
+        for n, episodes in pieces
+        if (fit := best[n])
+    )
     verdicts: dict[int, tuple[EpisodeFit, ...]] = {}
     with closing(in_order(jobs, _judge_group, num_processes=processes)) as results:
         for (number, _), fits in zip(pieces, results, strict=True):
@@ -325,6 +360,7 @@ class _JudgeJob:
     group: Group
     config: CalibrateConfig
     hypothesis: Hypothesis
+    was_fitted: bool
 
 
 def _fit_group(job: _FitJob) -> tuple[Hypothesis, Refined] | None:
@@ -340,4 +376,4 @@ def _score(fit: tuple[Hypothesis, Refined]) -> float:
 
 
 def _judge_group(job: _JudgeJob) -> tuple[EpisodeFit, ...]:
-    return judge(job.group, job.config, job.hypothesis)
+    return judge(job.group, job.config, job.hypothesis, was_fitted=job.was_fitted)

@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
 from simforcing.sim.model import RobotModel
-from simforcing.sim.observation import Observation, observe, shrink
+from simforcing.sim.observation import NotSeenError, Observation, observe, shrink
 from simforcing.sim.refine import Refined, Refiner
 from simforcing.sim.robot import Robot
-from simforcing.sim.search import Evidence, Found, Orbit, moved, search_around, search_near
+from simforcing.sim.search import Evidence, Found, Orbit, derived_seed, moved, search_around, search_near
 from simforcing.sim.silhouette_score import Overlap, overlap
 from simforcing.sim.surface import SurfacePoints
 from simforcing.types import Camera
@@ -28,6 +28,8 @@ NUM_REFINED = 3  # hypotheses
 NUM_STEPS, NUM_POLISHING_STEPS = 16, 3
 MAX_STARTS = 2  # of the given ones, those that explain most as they are
 DISPLACED = 0.12  # of the picture's width: how far a wrong camera is turned to see what chance gives
+NEARBY = 0.03  # so far, and none may be better
+MIN_SCORED = 8  # frames of an episode that were not fitted; with fewer, all are scored
 # A right camera's lower bound was measured 1.4 to 7 times what chance gives, that of the best camera for the motion of
 # other episodes at most 1.2 times.
 ABOVE_CHANCE = 1.3
@@ -69,7 +71,7 @@ class Group:
         name: for reports. episodes: their names.
         robot: what was filmed.
         frames: all of their frames, one episode after the other, small (about 100 pixels high).
-        episode: which episode each frame is of, 0, 1, ...
+        episode, number: which episode each frame is of, 0, 1, ..., and which of its video frames it is.
         lags, qpos: lags that may be tried, and for each of them the robot's configuration at every frame by the
             measured states: frame i shows row i - lag of its episode.
         template: a camera of the frames' size; its focal lengths are the given ones or first guesses.
@@ -84,6 +86,7 @@ class Group:
     robot: Robot
     frames: UInt8[np.ndarray, "f h w 3"]
     episode: Int[np.ndarray, " f"]
+    number: Int[np.ndarray, " f"]
     lags: tuple[int, ...]
     qpos: Float[np.ndarray, "l f q"]
     template: Camera
@@ -100,6 +103,12 @@ class Group:
         first = np.searchsorted(self.episode, self.episode[chosen], side="left")
         count = np.searchsorted(self.episode, self.episode[chosen], side="right") - first
         return first + (chosen - first + count // 2) % count
+
+    @property
+    def fitted(self) -> Int[np.ndarray, " n"]:
+        """Frames that cameras are fitted to: two of three of every episode."""
+        first = np.searchsorted(self.episode, self.episode, side="left")
+        return np.flatnonzero((np.arange(len(self.episode)) - first) % 3 != 2)
 
     @property
     def observation(self) -> Observation:
@@ -123,7 +132,7 @@ def fit_group(group: Group, config: CalibrateConfig) -> tuple[Hypothesis, Refine
     """
     try:
         found = hypotheses(group, config)[:NUM_REFINED]
-    except ValueError:
+    except NotSeenError:
         return None
     refined = [refine(group, config, hypothesis) for hypothesis in found]
     kept = [(hypothesis, fit) for hypothesis, fit in refined if fit is not None]
@@ -140,7 +149,7 @@ def polish(group: Group, config: CalibrateConfig, best: tuple[Hypothesis, Refine
 def hypotheses(group: Group, config: CalibrateConfig) -> list[Hypothesis]:
     """Stage 1 and the lags of stage 2: the two best lags of every camera that the search kept, best first.
 
-    Raises ValueError where the robot is never seen to move.
+    Raises NotSeenError where the robot is never seen to move.
     """
     coarse = _Coarse(group, config)
     lag = min(group.lags, key=abs)
@@ -148,7 +157,7 @@ def hypotheses(group: Group, config: CalibrateConfig) -> list[Hypothesis]:
         evidence = coarse.evidence(lag)
         starts = sorted((coarse.camera(start) for start in group.starts), key=evidence.score, reverse=True)
         found = [
-            search_near(evidence, start, free_focal=config.free_focal, seed=config.seed + 1)
+            search_near(evidence, start, free_focal=config.free_focal, seed=derived_seed(config.seed, 1))
             for start in starts[:MAX_STARTS]
         ]
     else:
@@ -157,7 +166,7 @@ def hypotheses(group: Group, config: CalibrateConfig) -> list[Hypothesis]:
     for one in found:
         best += _by_lag(coarse, one, config)
     if max(h.score for h in best) <= 0:
-        raise ValueError("the robot is never seen to move")
+        raise NotSeenError("the robot is never seen to move")
     best.sort(key=lambda h: -h.score)
     return [replace(h, camera=_resized(h.camera, group.template.size, coarse.factor)) for h in best]
 
@@ -170,7 +179,7 @@ def _by_lag(coarse: "_Coarse", found: Found, config: CalibrateConfig) -> list[Hy
             coarse.evidence(lag),
             found.camera,
             free_focal=config.free_focal,
-            seed=config.seed + 2,
+            seed=derived_seed(config.seed, 2),
             num_generations=LAG_GENERATIONS,
         )
         tried.append(Hypothesis(camera=near.camera, lag=lag, score=near.score))
@@ -181,34 +190,44 @@ def refine(
     group: Group, config: CalibrateConfig, hypothesis: Hypothesis, *, num_steps: int = NUM_STEPS
 ) -> tuple[Hypothesis, Refined | None]:
     """Stage 2: the hypothesis on true renderings; None where the robot's outline left the picture."""
-    chosen = _spread(len(group.frames), config.num_fine_frames)
+    chosen = group.fitted[_spread(len(group.fitted), config.num_fine_frames)]
     observation = group.observation.take(chosen)
-    with Refiner(RobotModel(group.robot), observation, group.configurations(chosen, hypothesis.lag)) as refiner:
+    with Refiner(group.robot, observation, group.configurations(chosen, hypothesis.lag)) as refiner:
         try:
             refined = refiner.refine(hypothesis.camera, free_focal=config.free_focal, num_steps=num_steps)
-        except (ValueError, np.linalg.LinAlgError):
+        except (NotSeenError, np.linalg.LinAlgError):
             return hypothesis, None
     return replace(hypothesis, camera=refined.camera, score=refined.score), refined
 
 
-def judge(group: Group, config: CalibrateConfig, hypothesis: Hypothesis) -> tuple[EpisodeFit, ...]:
+def judge(
+    group: Group, config: CalibrateConfig, hypothesis: Hypothesis, *, was_fitted: bool = True
+) -> tuple[EpisodeFit, ...]:
     """Stage 3: a score and a verdict for each of the group's episodes, on frames that were not fitted, if possible.
 
-    The episodes may be others than those of the fit, seen by the same camera.
+    Args:
+        was_fitted: the camera was fitted to these episodes, not to others that it filmed as well.
     """
     chosen = _scored_frames(group, config)
     observation = group.observation.take(chosen)
     by_lag: dict[int, Overlap] = {}
-    with Refiner(RobotModel(group.robot), observation, group.configurations(chosen, hypothesis.lag)) as refiner:
-        displaced = [overlap(refiner.render(camera), observation) for camera in _displaced(hypothesis.camera)]
+    with Refiner(group.robot, observation, group.configurations(chosen, hypothesis.lag)) as refiner:
+        displaced, nearby = (
+            [overlap(refiner.render(camera), observation) for camera in _displaced(hypothesis.camera, share)]
+            for share in (DISPLACED, NEARBY)
+        )
         for lag in group.lags:
             refiner.set_configurations(group.configurations(chosen, lag))
             by_lag[lag] = overlap(refiner.render(hypothesis.camera), observation)
         refiner.set_configurations(group.configurations(group.half_an_episode_away(chosen), hypothesis.lag))
         mistimed = overlap(refiner.render(hypothesis.camera), observation)
-    scores = Scores(by_lag=by_lag, displaced=displaced, mistimed=mistimed, lag=hypothesis.lag)
-    return tuple(
+    scores = Scores(by_lag=by_lag, displaced=displaced, nearby=nearby, mistimed=mistimed, lag=hypothesis.lag)
+    verdicts = (
         _verdict(name, observation.episode == number, scores, config) for number, name in enumerate(group.episodes)
+    )
+    return tuple(
+        replace(verdict, fitted_frames=fitted_frames(group, number) if was_fitted else ())
+        for number, verdict in enumerate(verdicts)
     )
 
 
@@ -230,12 +249,20 @@ def group_fit(
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Overlaps under every lag; and what chance gives: under displaced cameras, and with the motion of other times."""
+    """Overlaps under every lag, and under cameras turned a little; and what chance gives: under cameras turned far, and
+    with the motion of other times."""
 
     by_lag: dict[int, Overlap]
     displaced: list[Overlap]
+    nearby: list[Overlap]
     mistimed: Overlap
     lag: int
+
+
+def fitted_frames(group: Group, episode: int) -> tuple[int, ...]:
+    """Video frames of an episode that its group's camera was fitted to."""
+    chosen = group.fitted
+    return tuple(int(number) for number in group.number[chosen[group.episode[chosen] == episode]])
 
 
 def _verdict(name: str, own: Bool[np.ndarray, " f"], scores: Scores, config: CalibrateConfig) -> EpisodeFit:
@@ -253,6 +280,10 @@ def _verdict(name: str, own: Bool[np.ndarray, " f"], scores: Scores, config: Cal
     elif low < ABOVE_CHANCE * chance:
         what = "displaced cameras" if chance == displaced else "the motion of other times"
         reason = f"silhouettes overlap by {iou:.2f} [{low:.2f}, {high:.2f}], by {chance:.2f} under {what}"
+    elif any(score.surpassed_by(other, own, config.seed) for other in scores.nearby):
+        reason = f"silhouettes overlap more when the camera is turned by {100 * NEARBY:.0f} % of the width"
+    elif (lag := _better_lag(scores, own, config.seed)) is not None:
+        reason = f"silhouettes overlap more at lag {lag} than at its group's, {scores.lag}"
     return EpisodeFit(
         name=name,
         accepted=not reason,
@@ -264,21 +295,27 @@ def _verdict(name: str, own: Bool[np.ndarray, " f"], scores: Scores, config: Cal
     )
 
 
-def _displaced(camera: Camera) -> list[Camera]:
+def _better_lag(scores: Scores, own: Bool[np.ndarray, " f"], seed: int) -> int | None:
+    """A lag that fits an episode better than its group's, beyond chance."""
+    score = scores.by_lag[scores.lag]
+    better = [lag for lag, other in scores.by_lag.items() if score.surpassed_by(other, own, seed)]
+    return max(better, key=lambda lag: scores.by_lag[lag].iou(own), default=None)
+
+
+def _displaced(camera: Camera, share: float) -> list[Camera]:
     """Cameras turned so that the picture moves by a share of its width to each side."""
     assert camera.intrinsics is not None
-    angle = DISPLACED * camera.size[1] / camera.intrinsics[0, 0]
+    angle = share * camera.size[1] / camera.intrinsics[0, 0]
     return [moved(camera, angle * np.array([x, y, 0.0]), np.zeros(3)) for x, y in SIDES]
 
 
 def _scored_frames(group: Group, config: CalibrateConfig) -> Int[np.ndarray, " n"]:
-    """Some frames of every episode, those that were fitted last."""
-    fitted = np.isin(np.arange(len(group.frames)), _spread(len(group.frames), config.num_final_frames))
+    """Some frames of every episode: those that are never fitted, or all where these are too few to say anything."""
+    fresh = np.setdiff1d(np.arange(len(group.frames)), group.fitted)
     chosen = []
     for number in range(len(group.episodes)):
-        own = np.flatnonzero(group.episode == number)
-        fresh = own[~fitted[own]]
-        pool = fresh if len(fresh) >= config.num_scored_frames else own
+        own, unseen = np.flatnonzero(group.episode == number), fresh[group.episode[fresh] == number]
+        pool = unseen if len(unseen) >= MIN_SCORED else own
         chosen.append(pool[_spread(len(pool), config.num_scored_frames)])
     return np.concatenate(chosen)
 
@@ -294,11 +331,11 @@ class _Coarse:
     def __init__(self, group: Group, config: CalibrateConfig) -> None:
         self.group = group
         self.factor = max(1, round(min(group.template.size) / COARSE_PX))
-        self._chosen = _spread(len(group.frames), config.num_coarse_frames)
+        self._chosen = group.fitted[_spread(len(group.fitted), config.num_coarse_frames)]
         full = group.observation
         small = shrink(full.change[self._chosen], self.factor)
         if small.max() <= 0:
-            raise ValueError("nothing changes in any frame")
+            raise NotSeenError("nothing changes in any frame")
         self._observation = replace(full.take(self._chosen), change=small)
         self._points = SurfacePoints(RobotModel(group.robot), num_points=NUM_POINTS)
         self._evidence: dict[int, Evidence] = {}

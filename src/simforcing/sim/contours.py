@@ -83,7 +83,7 @@ def match(rendered: Rendered, odds: Float[np.ndarray, "f h w"], *, reach_px: flo
     fit = TEMPERING * 2 * inside  # less a constant
     weight = np.exp(fit - fit.max(axis=1, keepdims=True))
     weight /= weight.sum(axis=1, keepdims=True)
-    offset = weight @ distance
+    offset = np.einsum("nd,d->n", weight, distance)  # a matrix product would depend on how many threads it uses
     variance = (weight * (distance - offset[:, None]) ** 2).sum(axis=1) + DEVIATION_PX**2
     return Matches(
         position_px=position[kept], normal=normal[kept], depth_m=depth[kept], offset_px=offset, variance=variance

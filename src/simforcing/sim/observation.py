@@ -17,6 +17,10 @@ NUM_CHANGE_BINS, NUM_COLOUR_BINS = 8, 6
 NUM_KEYS = NUM_CHANGE_BINS * NUM_COLOUR_BINS**3
 
 
+class NotSeenError(ValueError):
+    """The robot is not seen: it never moves, or is out of view."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Observation:
     """Frames of one camera, with their cues.

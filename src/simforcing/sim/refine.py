@@ -9,14 +9,14 @@ import numpy as np
 from jaxtyping import Float
 
 from simforcing.sim.contours import Rendered, camera_jacobian, log_odds, match
-from simforcing.sim.model import RobotModel
-from simforcing.sim.observation import Observation
-from simforcing.sim.render import Renderer
+from simforcing.sim.observation import NotSeenError, Observation
+from simforcing.sim.robot import Robot
 from simforcing.sim.search import moved
+from simforcing.sim.studio import Studio
 from simforcing.types import Camera
 
 ROBUST_PX = 2.0  # outlines farther away count less and less
-FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 0.1, 1e-3, 1e3
+FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING, OVERSHOT = 0.1, 1e-3, 1e3, 10.0
 FAR_REACH_PX, NEAR_REACH_PX = 5.0, 2.5
 # Points of one outline are not independent, nor are the outlines of neighbouring frames: measured on scenes of known
 # truth, errors are so many times those of independent equations.
@@ -47,15 +47,15 @@ class Refined:
 class Refiner:
     """Fits cameras to frames whose configurations are known. Use as a context manager: it holds an OpenGL context."""
 
-    def __init__(self, robot: RobotModel, observation: Observation, qpos: Float[np.ndarray, "f q"]) -> None:
-        self._robot, self._observation, self._qpos = robot, observation, qpos
-        self._renderer = Renderer(robot.model, size=observation.size)
+    def __init__(self, robot: Robot, observation: Observation, qpos: Float[np.ndarray, "f q"]) -> None:
+        self._observation, self._qpos = observation, qpos
+        self._studio = Studio(robot, observation.size)
 
     def __enter__(self) -> "Refiner":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._renderer.close()
+        self._studio.close()
 
     def set_configurations(self, qpos: Float[np.ndarray, "f q"]) -> None:
         """Give the same frames other configurations (another lag)."""
@@ -65,23 +65,25 @@ class Refiner:
         """The robot in all frames."""
         coverage = np.empty((len(self._qpos), *camera.size), np.float32)
         depth = np.empty_like(coverage)
-        for i, row in enumerate(self._qpos):
-            self._robot.place(row)
-            picture = self._renderer.picture(self._robot.data, camera)
+        for i, picture in enumerate(self._studio.pictures(self._qpos, camera)):
             coverage[i], depth[i] = picture.coverage, picture.depth_m
         return Rendered(coverage=coverage, depth_m=depth)
 
     def refine(self, camera: Camera, *, free_focal: bool, num_steps: int = 16) -> Refined:
         """The best camera met on the way down from `camera`, or one as good where no outline asks for a change.
 
-        Raises ValueError where the robot's outline is not in view.
+        Raises NotSeenError where the robot's outline is not in view.
         """
         damping, best = FIRST_DAMPING, self._look(camera, FAR_REACH_PX, free_focal)
         current = best
         for step in range(num_steps):
             change = current.step(damping)
             reach = FAR_REACH_PX if step < num_steps // 3 else NEAR_REACH_PX
-            tried = self._look(current.after(change), reach, free_focal)
+            try:
+                tried = self._look(current.after(change), reach, free_focal)
+            except NotSeenError:  # too long a step
+                damping *= OVERSHOT
+                continue
             damping = np.clip(damping * (0.5 if tried.score > current.score else 3.0), LEAST_DAMPING, MOST_DAMPING)
             motion = current.motion_px(change)
             current = tried if tried.score > best.score - 0.05 * abs(best.score) else best
@@ -97,7 +99,7 @@ class Refiner:
             change = current.step(damping=0.0)
             try:
                 tried = self._look(current.after(change), NEAR_REACH_PX, free_focal)
-            except ValueError:
+            except NotSeenError:
                 break
             if tried.score < best.score - SCORE_TOLERANCE * abs(best.score):
                 break
@@ -111,7 +113,7 @@ class Refiner:
         odds = log_odds(rendered, self._observation)
         matches = match(rendered, odds, reach_px=reach_px)
         if len(matches) < MIN_MATCHES:
-            raise ValueError("the robot's outline is not in view")
+            raise NotSeenError("the robot's outline is not in view")
         jacobian = camera_jacobian(matches, camera)[:, : 7 if free_focal else 6]
         weight = 1 / matches.variance / (1 + (matches.offset_px / ROBUST_PX) ** 2)
         # Mixed pixels and blur show all outlines a little too far out or in: their mean offset is an unknown beside the

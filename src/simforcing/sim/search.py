@@ -68,7 +68,7 @@ def search_near(evidence: Evidence, start: Camera, *, free_focal: bool, seed: in
     def value_of(x: Values) -> float:
         return evidence.score(camera_of(x)) - 1e-3 * float(x @ x)
 
-    climb = _Climb(value_of, np.zeros(7 if free_focal else 6), spread=1.0, seed=seed)
+    climb = _Climb(value_of, np.zeros(7 if free_focal else 6), spread=1.0, seed=derived_seed(seed))
     climb.run(num_generations)
     return Found(camera=camera_of(climb.best), score=evidence.score(camera_of(climb.best)))
 
@@ -142,13 +142,18 @@ def search_around(
     values = np.array([value_of(x) for x in draws])
     climbs: list[_Climb] = []
     for start in _spread_out([draws[i] for i in np.argsort(-values, kind="stable")], 24):
-        climbs.append(_Climb(value_of, start, spread=0.15, seed=seed * 1000 + len(climbs) + 1))
+        climbs.append(_Climb(value_of, start, spread=0.15, seed=derived_seed(seed, len(climbs))))
     for num_climbs, num_generations in ((24, 12), (8, 25), (num_kept, 50)):
         climbs = sorted(climbs, key=lambda climb: -climb.value)[:num_climbs]
         for climb in climbs:
             climb.run(num_generations)
     climbs.sort(key=lambda climb: -climb.value)
     return [Found(camera=orbit.camera(c.best), score=evidence.score(orbit.camera(c.best))) for c in climbs]
+
+
+def derived_seed(*parts: int) -> int:
+    """A seed of 32 bits, as CMA-ES takes them, from any whole numbers."""
+    return int(np.random.SeedSequence(parts).generate_state(1)[0])
 
 
 def moved(camera: Camera, rotation_rad: Values, position_m: Values, log_focal: float = 0.0) -> Camera:

@@ -47,6 +47,18 @@ class Overlap:
         low, high = np.quantile(ratios, (0.025, 0.975))
         return float(low), float(high)
 
+    def surpassed_by(self, other: "Overlap", chosen: Bool[np.ndarray, " f"], seed: int) -> bool:
+        """Whether another camera or lag overlaps more on the same frames, beyond chance: paired bootstrap, 97.5 %."""
+        own = np.flatnonzero(chosen)
+        if len(own) == 0:
+            return False
+        drawn = np.random.default_rng(seed).choice(own, (NUM_RESAMPLES, len(own)))
+        ratios = [
+            one.intersection_px[drawn].sum(axis=1) / np.maximum(1, one.union_px[drawn].sum(axis=1))
+            for one in (self, other)
+        ]
+        return bool(np.quantile(ratios[1] - ratios[0], 0.025) > 0)
+
 
 def overlap(rendered: Rendered, observation: Observation) -> Overlap:
     """Score silhouettes on frames of one camera, in their order."""

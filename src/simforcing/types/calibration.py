@@ -4,7 +4,7 @@ A JSON file beside the data; `simulate` reads it. Nothing here fits anything: se
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ class EpisodeFit:
         lag: the lag that fits this episode alone best.
         accepted: whether `simulate` uses it.
         reason: why not, in one line; empty where accepted.
+        fitted_frames: numbers of its frames that the camera was fitted to; what is measured on others is held out.
     """
 
     name: str
@@ -33,6 +34,7 @@ class EpisodeFit:
     iou_high: float | None = None
     lag: int | None = None
     reason: str = ""
+    fitted_frames: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,7 @@ class Calibration:
     Args:
         data, fingerprint: the set and its state when it was calibrated.
         settings: every option of the fit, as given.
+        left_out: episode name -> why it could not be fitted or judged at all.
     """
 
     data: str
@@ -72,6 +75,7 @@ class Calibration:
     seed: int
     settings: dict[str, Any]
     version: str = ""
+    left_out: dict[str, str] = field(default_factory=dict)
 
     def group_of(self, episode: str) -> GroupFit | None:
         """The group that holds an episode."""

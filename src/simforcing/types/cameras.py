@@ -119,11 +119,31 @@ def camera_from_json(value: Any, where: str) -> Camera:
     size = value.get("size")
     if not isinstance(size, list) or len(size) != 2 or not all(type(side) is int and side > 0 for side in size):
         raise ValueError(f"{where}.size: expected [height, width] in pixels, found {size!r:.80}")
-    return Camera(
+    camera = Camera(
         size=(size[0], size[1]),
         intrinsics=_matrix(value.get("intrinsics"), 3, f"{where}.intrinsics"),
         pose=_matrix(value.get("pose"), 4, f"{where}.pose"),
     )
+    _check_pinhole(camera, where)
+    return camera
+
+
+def _check_pinhole(camera: Camera, where: str) -> None:
+    """ValueError where the matrices are no pose, or no pinhole without skew."""
+    if camera.intrinsics is not None:
+        (focal_x, skew, _), (below, focal_y, _), last = camera.intrinsics
+        if not (focal_x > 0 and focal_y > 0 and skew == below == 0 and last.tolist() == [0, 0, 1]):
+            raise ValueError(
+                f"{where}.intrinsics: expected [[fx, 0, cx], [0, fy, cy], [0, 0, 1]] with positive focal lengths,"
+                f" found {camera.intrinsics.tolist()}"
+            )
+    if camera.pose is not None:
+        rotation = camera.pose[:3, :3]
+        is_rotation = np.abs(rotation @ rotation.T - np.eye(3)).max() < 1e-3 and np.linalg.det(rotation) > 0
+        if not is_rotation or camera.pose[3].tolist() != [0, 0, 0, 1]:
+            raise ValueError(
+                f"{where}.pose: expected a rotation, a position and [0, 0, 0, 1], found {camera.pose.tolist()}"
+            )
 
 
 def read_start(value: Any, where: str) -> Camera:
