@@ -159,7 +159,8 @@ def command_faults(words: list[str], options: dict[str, set[str]]) -> list[str]:
     name, used = words[0], [word[2:] for word in words[1:] if word.startswith("--") and word != "--help"]
     if name not in options:
         return [f"simforcing {name}: no such command"]
-    return [f"simforcing {name}: no option --{option}" for option in used if option not in options[name]]
+    known = options[name]
+    return [f"simforcing {name}: no option --{o}" for o in used if o not in known and o.removeprefix("no-") not in known]
 
 
 def main() -> int:
