@@ -1,6 +1,6 @@
-"""The report's page: one Jinja template with its style inside, no address of another place."""
+"""The report's page: one Jinja template with its style inside, no address of another place; and what pages share."""
 
-PAGE = """<!doctype html>
+OPENING = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -8,23 +8,37 @@ PAGE = """<!doctype html>
 <meta name="color-scheme" content="light dark">
 <title>{{ title }}</title>
 <style>
-:root { --paper: #ffffff; --card: #f6f8fa; --ink: #1b2330; --faint: #5d6b7e; --line: #d9dfe7;
-  --model: #2f7de1; --copy: #e07b1f; --ceiling: #2ba36f; }
+:root { --paper: #ffffff; --card: #f6f8fa; --ink: #1b2330; --faint: #5d6b7e; --line: #d9dfe7; }
 @media (prefers-color-scheme: dark) { :root { --paper: #10151d; --card: #181f2a; --ink: #e3e9f1; --faint: #93a1b5;
   --line: #2c3644; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, "Segoe UI", Roboto, "Helvetica Neue", "DejaVu Sans", sans-serif; }
+h2 { font-size: 18px; margin: 40px 0 10px; padding-bottom: 6px; border-bottom: 1px solid var(--line); }
+.tile { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 12px 16px; }
+.tile span { color: var(--faint); font-size: 13px; }
+video { display: block; width: 100%; height: auto; border-radius: 8px; background: #111827; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 18px; font-size: 13.5px; margin: 0; }
+dt { color: var(--faint); }
+dd { margin: 0; overflow-wrap: anywhere; }
+"""
+BODY = """</style>
+</head>
+<body>
+<main>
+<h1>{{ title }}</h1>
+<p class="faint">{{ subtitle }}</p>
+"""
+PAGE = (
+    OPENING
+    + """:root { --model: #2f7de1; --copy: #e07b1f; --ceiling: #2ba36f; }
 main { max-width: 1020px; margin: 0 auto; padding: 32px 20px 48px; }
 h1 { font-size: 26px; line-height: 1.25; margin: 0 0 4px; }
-h2 { font-size: 18px; margin: 40px 0 10px; padding-bottom: 6px; border-bottom: 1px solid var(--line); }
 p { margin: 6px 0 12px; max-width: 78ch; }
 .faint, figcaption, .note { color: var(--faint); }
 .note { font-size: 13.5px; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(200px, 1fr)); gap: 12px; margin: 20px 0 0; }
-.tile { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 12px 16px; }
 .tile b { display: block; font-size: 24px; font-variant-numeric: tabular-nums; }
-.tile span { color: var(--faint); font-size: 13px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: 14px; }
 th, td { padding: 7px 12px 7px 0; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
@@ -42,21 +56,13 @@ figcaption { font-size: 13.5px; }
 figcaption b { display: block; color: var(--ink); font-size: 14.5px; margin-bottom: 2px; overflow-wrap: anywhere; }
 figcaption table { font-size: 13px; margin-top: 8px; }
 figcaption td, figcaption th { padding: 3px 6px 3px 0; }
-video { display: block; width: 100%; height: auto; border-radius: 8px; background: #111827; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); gap: 18px 24px; }
 .charts svg { width: 100%; height: auto; display: block; }
 .charts h3 { font-size: 14px; margin: 0 0 2px; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 18px; font-size: 13.5px; margin: 0; }
-dt { color: var(--faint); }
-dd { margin: 0; overflow-wrap: anywhere; }
 code { font: 12.5px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }
-</style>
-</head>
-<body>
-<main>
-<h1>{{ title }}</h1>
-<p class="faint">{{ subtitle }}</p>
-
+"""
+    + BODY
+    + """
 <div class="tiles">
 {% for tile in tiles %}<div class="tile"><b>{{ tile.value }}</b><span>{{ tile.label }}</span></div>
 {% endfor %}</div>
@@ -134,3 +140,4 @@ above the ceiling, the autoencoder is too coarse for this data. Differences are 
 </body>
 </html>
 """
+)

@@ -1,35 +1,22 @@
 """The page of `simforcing view`: one Jinja template with style and script inside, no address of another place."""
 
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{{ title }}</title>
-<style>
-:root { --paper: #ffffff; --card: #f6f8fa; --ink: #1b2330; --faint: #5d6b7e; --line: #d9dfe7; --tint: #12a594; }
-@media (prefers-color-scheme: dark) { :root { --paper: #10151d; --card: #181f2a; --ink: #e3e9f1; --faint: #93a1b5;
-  --line: #2c3644; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink);
-  font: 15px/1.5 system-ui, "Segoe UI", Roboto, "Helvetica Neue", "DejaVu Sans", sans-serif; }
+from simforcing.evaluation.page import BODY, OPENING
+
+PAGE = (
+    OPENING
+    + """:root { --tint: #12a594; }
 main { max-width: 1180px; margin: 0 auto; padding: 32px 20px 48px; }
 h1 { font-size: 26px; line-height: 1.25; margin: 0 0 4px; overflow-wrap: anywhere; }
-h2 { font-size: 18px; margin: 40px 0 10px; padding-bottom: 6px; border-bottom: 1px solid var(--line); }
 p { margin: 6px 0 12px; max-width: 90ch; }
 .faint { color: var(--faint); }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); gap: 12px; margin: 20px 0 28px; }
-.tile { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 12px 16px; }
 .tile b { display: block; font-size: 17px; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
-.tile span { color: var(--faint); font-size: 13px; }
 article { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 16px;
   margin: 0 0 20px; }
 article header { display: flex; flex-wrap: wrap; gap: 4px 18px; align-items: baseline; margin-bottom: 12px; }
 article header b { font-size: 16px; margin-right: auto; overflow-wrap: anywhere; }
 article header span { font-size: 13px; color: var(--faint); font-variant-numeric: tabular-nums; }
 article header span i { font-style: normal; color: var(--ink); font-weight: 600; }
-video { display: block; width: 100%; height: auto; border-radius: 8px; background: #111827; }
 .labels { display: grid; gap: 0 8px; font-size: 13px; margin: 0 0 5px; }
 .labels b { font-weight: 600; }
 .labels span { color: var(--faint); overflow-wrap: anywhere; }
@@ -39,16 +26,9 @@ table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th, td { padding: 6px 14px 6px 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { color: var(--faint); font-size: 13px; font-weight: 600; }
 td:first-child { white-space: nowrap; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 18px; font-size: 13.5px; margin: 0; }
-dt { color: var(--faint); }
-dd { margin: 0; overflow-wrap: anywhere; }
-</style>
-</head>
-<body>
-<main>
-<h1>{{ title }}</h1>
-<p class="faint">{{ subtitle }}</p>
-<div class="tiles">
+"""
+    + BODY
+    + """<div class="tiles">
 {% for label, value in tiles %}<div class="tile"><b>{{ value }}</b><span>{{ label }}</span></div>
 {% endfor %}</div>
 {% for episode in episodes %}
@@ -92,3 +72,4 @@ for (const article of document.querySelectorAll("article")) {
 </body>
 </html>
 """
+)
