@@ -3,6 +3,7 @@
 There is no scheduler here: Ray places the tasks. Files that jobs read and write must be reachable from every node.
 """
 
+import logging
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
@@ -64,7 +65,7 @@ def _on_ray(
         ray.init(
             include_dashboard=False,
             log_to_driver=False,
-            logging_level="error",
+            logging_level=logging.ERROR,
             runtime_env={"env_vars": kept},
             **({} if os.environ.get("RAY_ADDRESS") else where),
         )
