@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from simforcing.data.pairs import variants_root
+from simforcing.data.pair_record import variants_root
 from simforcing.data.windows import MASK_LEVEL
 from simforcing.recipes.simulate import SimulateOptions, simulate
 from simforcing.types import Episode

@@ -11,7 +11,7 @@ from pairing import NUM_EPISODES, NUM_FRAMES, SIZE, frames, masks, record, run
 from simforcing.data.lerobot import episode_names, read_columns, read_lerobot
 from simforcing.data.lerobot_writer import LeRobotWriter
 from simforcing.data.open import open_dataset
-from simforcing.data.pairs import variants_root
+from simforcing.data.pair_record import variants_root
 from simforcing.data.tabletop import VIEW
 from simforcing.recipes import recipe_named
 from simforcing.recipes.execute import execute
@@ -306,5 +306,56 @@ def test_where_no_variant_is_possible_the_pairs_are_still_written(source: Path, 
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["set"]
     entry = record(tmp_path / "set")["episodes"]["episode_000000"]["variants"][0]
-    assert entry["rejected"] == 2
+    assert sum(entry["rejected"].values()) == 2
+    assert record(tmp_path / "set")["rejected_proposals"]["reasons"] == {"workspace": 2 * NUM_EPISODES}
     assert entry["none"].startswith("none of 2 proposals of variant 0 is possible: ")
+
+
+def test_a_variant_whose_commands_leave_their_layout_is_drawn_again(source: Path, tmp_path: Path) -> None:
+    data, root = read_lerobot(source), tmp_path / "own"
+    actions = np.concatenate([episode.action for episode in data.episodes])
+    assert data.action_layout is not None
+    columns = data.action_layout.slices["translation"]
+    low, high = float(actions[:, columns].min()), float(actions[:, columns].max())
+    parts = tuple(
+        replace(part, low=low, high=high) if part.kind == "translation" else part for part in data.action_layout.parts
+    )
+    with LeRobotWriter(
+        root,
+        fps=5,
+        views={VIEW: (SIZE, SIZE)},
+        action_layout=replace(data.action_layout, parts=parts),
+        state_layout=data.state_layout,
+        robot="tabletop_arm",
+    ) as writer:
+        for episode in data.episodes:
+            camera = episode.view(VIEW).camera
+            assert camera is not None
+            tables = {"action": episode.action, "state": episode.state}
+            writer.add(frames={VIEW: frames(episode, VIEW)}, **tables, cameras={VIEW: camera})
+    run(root, tmp_path / "set", variants=3, perturb=PerturbConfig(translation_bias_m=0.3, max_draws=200))
+    reasons = record(tmp_path / "set")["rejected_proposals"]["reasons"]
+    assert reasons["action layout"] > 0
+    variants = read_lerobot(tmp_path / "set-variants")
+    assert not variants.rejected
+    assert len(variants.episodes) == 3 * NUM_EPISODES
+
+
+def test_variants_of_a_set_that_is_replaced_go_with_it(source: Path, tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    run(source, root)
+    lines = run(source, root, variants=0, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+    assert any(line.endswith("set-variants: removed, it held variants of the set that is replaced") for line in lines)
+    run(source, root, overwrite=True)
+    nowhere = PerturbConfig(workspace_m=((0.0, 0.0, 0.0), (1e-3, 1e-3, 1e-3)), translation_noise_m=0.5, max_draws=2)
+    run(source, root, overwrite=True, perturb=nowhere)
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+def test_what_lies_in_the_variants_place_and_is_no_data_set_is_not_removed(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "set-variants").mkdir()
+    (tmp_path / "set-variants" / "letter.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"set-variants is no LeRobot set .* it is not overwritten"):
+        run(source, tmp_path / "set", variants=0, overwrite=True)
+    assert (tmp_path / "set-variants" / "letter.txt").read_text() == "mine"

@@ -14,8 +14,12 @@ import numpy as np
 import pytest
 from pairing import NUM_EPISODES, NUM_FRAMES, record, run, tree
 
+from simforcing.data.lerobot import read_lerobot
 from simforcing.data.lerobot_writer import LeRobotWriter
+from simforcing.data.pair_record import variants_root
 from simforcing.data.video import VideoFrames, VideoWriter
+from simforcing.recipes.simulate import SimulateOptions, plan_pairs
+from simforcing.sim.replay import TrackingLimits
 
 
 def test_processes_change_no_byte(source: Path, paired: Path, tmp_path: Path) -> None:
@@ -152,3 +156,31 @@ def test_a_ray_cluster_changes_no_byte(source: Path, paired: Path, tmp_path: Pat
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
     assert tree(tmp_path / "set") == tree(paired)
+
+
+def test_a_job_is_another_one_when_its_robot_changes_not_when_it_moves(source: Path, tmp_path: Path) -> None:
+    def described(name: str, change: str = "") -> str:
+        path = tmp_path / f"{name}.py"
+        path.write_text(
+            "from dataclasses import replace\nfrom simforcing.sim.tabletop_arm import TABLETOP_ARM\n"
+            f"ROBOT = replace(TABLETOP_ARM, {change})\n"
+        )
+        options = SimulateOptions(robot_path=path)
+        return plan_pairs(read_lerobot(source), options, report=lambda line: None).fingerprint
+
+    here = described("here")
+    assert described("there") == here
+    assert described("here", "table_height_m=0.01") != here
+    assert described("here", "model=TABLETOP_ARM.model.replace('<geom ', '<geom rgba=\"1 0 0 1\" ', 1)") != here
+
+
+def test_the_record_says_what_made_the_pictures(paired: Path) -> None:
+    found = record(paired)
+    assert found["model"]["fingerprint"]
+    assert found["model"]["path"] is None  # built in
+    assert found["mujoco"]
+    assert found["gl"] == os.environ.get("MUJOCO_GL")
+    assert found["tracking_limits"]["position_m"] == TrackingLimits().position_m
+    assert found == record(variants_root(paired))
+    rejected = found["rejected_proposals"]
+    assert rejected["count"] == sum(rejected["reasons"].values())

@@ -2,12 +2,14 @@
 
 import base64
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from simforcing.data.open import open_dataset
+from simforcing.data.pair_record import RECORD_NAME, variants_root
 from simforcing.data.video import VideoFrames
 from simforcing.recipes.simulate import SimulateOptions, simulate
 from simforcing.recipes.view import GAP_PX, PANEL_PX, choose, overlay, thinned, view
@@ -65,6 +67,18 @@ def test_the_page_needs_nothing_else(paired: Path, tmp_path: Path) -> None:
     assert set(re.findall(r'src="(.{5})', page)) == {"data:"}
 
 
+def test_variants_of_another_simulation_are_not_shown(paired: Path, tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    shutil.copytree(paired, root)
+    shutil.copytree(variants_root(paired), variants_root(root))
+    record = variants_root(root) / "meta" / RECORD_NAME
+    record.write_text(record.read_text().replace('"job": "', '"job": "0'))
+    lines: list[str] = []
+    view(str(root), out=tmp_path / "page.html", episodes=("1",), report=lines.append)
+    assert "variant 1" not in (tmp_path / "page.html").read_text()
+    assert [line for line in lines if "these are no variants of" in line and line.startswith(str(variants_root(root)))]
+
+
 def test_any_readable_set_is_shown_by_its_views(tabletop_root: Path, tmp_path: Path) -> None:
     page = page_of(tabletop_root / "episodes", tmp_path / "plain.html")
     assert page.count("<article>") == 6
@@ -72,8 +86,6 @@ def test_any_readable_set_is_shown_by_its_views(tabletop_root: Path, tmp_path: P
 
 
 def test_names_and_texts_of_a_set_are_text_on_the_page(paired: Path, tmp_path: Path) -> None:
-    import shutil
-
     root = tmp_path / "<b>set"
     shutil.copytree(paired, root)
     assert "<b>set" not in page_of(root, tmp_path / "page.html", episodes=("0",)).replace(str(root), "")

@@ -12,7 +12,7 @@ from simforcing.data.open import open_dataset
 from simforcing.sim.kinematics import Kinematics
 from simforcing.sim.lowest_point import LowestPoint
 from simforcing.sim.model import RobotModel
-from simforcing.sim.perturb import PerturbConfig, Perturber, Proposal, accumulate, propose
+from simforcing.sim.perturb import NoVariantError, PerturbConfig, Perturber, Proposal, Variant, accumulate, propose
 from simforcing.sim.replay import Layouts, Replay, replay
 from simforcing.sim.tabletop_arm import TABLETOP_ARM
 
@@ -199,6 +199,40 @@ def test_proposals_that_reach_below_the_table_are_rejected_and_counted(low_rad: 
     variants = [Perturber(robot, PerturbConfig()).variant(parent, seed=0, episode=0, draw=i) for i in range(5)]
     assert sum(variant.rejected.get("table", 0) for variant in variants) > 2
     assert all(lowest.heights_m(variant.qpos).min() >= table_m for variant in variants)
+    unknown = RobotModel(replace(TABLETOP_ARM, table_height_m=None))  # then the caller may say it
+    told = Perturber(unknown, PerturbConfig(table_height_m=table_m))
+    again = [told.variant(parent, seed=0, episode=0, draw=i) for i in range(5)]
+    assert [variant.rejected for variant in again] == [variant.rejected for variant in variants]
+
+
+def test_what_the_caller_refuses_is_redrawn_and_counted_by_its_reason(robot: RobotModel, parent: Replay):
+    seen: list[Variant] = []
+
+    def fault(variant: Variant) -> str | None:
+        seen.append(variant)
+        return "too early" if len(seen) < 4 else None
+
+    perturber = Perturber(robot, PerturbConfig(max_draws=9))
+    variant = perturber.variant(parent, seed=0, episode=0, draw=0, fault=fault)
+    assert variant.rejected["too early"] == 3
+    assert variant is seen[3]
+    assert len({one.joint_rad.tobytes() for one in seen}) == 4
+    with pytest.raises(NoVariantError, match="too early") as stopped:
+        perturber.variant(parent, seed=0, episode=0, draw=0, fault=lambda variant: "too early")
+    assert sum(stopped.value.rejected.values()) == 9
+
+
+def test_joints_at_their_limits_are_told_from_what_is_out_of_reach(robot: RobotModel, parent: Replay):
+    """A wrist that may hardly turn stops proposals that only turn the tool."""
+    tight = RobotModel(robot.robot)
+    turning = replace(NOTHING, rotation_bias_rad=0.6, max_draws=3)
+    tight.low_rad, tight.high_rad = (f(parent.joint_rad, axis=0) + d for f, d in ((np.min, -1e-3), (np.max, 1e-3)))
+    tight.model.jnt_range[[tight.model.joint(name).id for name in tight.robot.joints]] = np.stack(
+        [tight.low_rad, tight.high_rad], axis=1
+    )
+    with pytest.raises(NoVariantError) as stopped:
+        Perturber(tight, turning).variant(parent, seed=0, episode=0, draw=0)
+    assert stopped.value.rejected == {"joint limits": 3}
 
 
 def test_proposals_beyond_reach_are_rejected_and_a_hopeless_variant_says_why(robot: RobotModel, parent: Replay):

@@ -17,11 +17,10 @@ from scipy.ndimage import binary_dilation, binary_erosion, distance_transform_ed
 from simforcing.data.backgrounds import BackgroundKind, clean_plate, mean_image, plain, plate_rows
 from simforcing.data.lerobot import episode_names
 from simforcing.data.pair_jobs import PICTURED, REAL, SIM
-from simforcing.data.pairs import RECORD_NAME
+from simforcing.data.pair_record import paired_record
 from simforcing.data.resize import resize_frames, resize_nearest
 from simforcing.data.windows import MASK_LEVEL
 from simforcing.types import Episode, EpisodeSet, Resize
-from simforcing.types.files import read_json
 
 COLOUR_DEVIATION = 40.0  # grey levels by which a robot's colour at its outline differs from that beside it
 SHARE_DEVIATION = 0.2  # of the covered share by which a blurred mask is off
@@ -91,7 +90,10 @@ class PairReader:
 
     def __init__(self, data: EpisodeSet, size: tuple[int, int] | None = None, *, multiple: int = 1) -> None:
         self.data, self.root = data, Path(data.root)
-        self.record = paired_record(data)
+        record = paired_record(data)
+        if record is None:
+            raise ValueError(f"{data.root}: no paired set (streams {REAL} and {SIM}); `simforcing simulate` makes one")
+        self.record: dict[str, Any] = record
         height, width = data.episodes[0].view(REAL).frames.size
         self.size = size or (_near(height, multiple), _near(width, multiple))
         self._names = episode_names(self.root)
@@ -124,17 +126,6 @@ class PairReader:
 
 def _near(side: int, multiple: int) -> int:
     return max(1, round(side / multiple)) * multiple
-
-
-def paired_record(data: EpisodeSet) -> dict[str, Any]:
-    """meta/simulation.json. Raises ValueError where the set is no paired one, or the file is damaged."""
-    path = Path(data.root) / "meta" / RECORD_NAME
-    if not path.is_file() or not {REAL, SIM} <= {one.name for one in data.episodes[0].views}:
-        raise ValueError(f"{data.root}: no paired set (streams {REAL} and {SIM}); `simforcing simulate` makes one")
-    record = read_json(path)
-    if not isinstance(record, dict) or not isinstance(record.get("episodes"), dict) or "background" not in record:
-        raise ValueError(f"{path}: expected an object with episodes and background")
-    return record
 
 
 def _coverage(

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from simforcing.data.resize import resize_frames
 from simforcing.data.validate import table_fault
 from simforcing.data.variants import variant_tables
 from simforcing.data.video import VideoFrames, VideoWriter
-from simforcing.sim.perturb import PerturbConfig, Perturber, Variant
+from simforcing.sim.perturb import NoVariantError, PerturbConfig, Perturber, Variant
 from simforcing.sim.replay import Layouts, Replay, TrackingLimits, replay
 from simforcing.sim.studio import Studio, seen_at, shown_rows, studio_of
 from simforcing.types import Camera, Episode, FrameSource, Resize, from_json, to_json
@@ -91,9 +92,9 @@ class PairJob:
 
 @dataclass(frozen=True, kw_only=True)
 class VariantOutcome:
-    """One perturbed variant: how many draws were rejected before it, and why there is none where there is none."""
+    """One perturbed variant: how many proposals were rejected before it, by kind; why there is none, where so."""
 
-    num_rejected: int
+    rejected: dict[str, int]
     reason: str = ""
 
 
@@ -245,30 +246,35 @@ class _PartWriter:
         drawn = []
         for draw in range(self.rendering.num_variants):
             drawn.append(self._draw(motion, draw, background))
-            if drawn[-1].num_rejected >= self.rendering.perturb.max_draws:
+            if drawn[-1].reason:
                 break
         return tuple(drawn)
 
     def _draw(self, motion: Replay, draw: int, background: UInt8[np.ndarray, "h w 3"]) -> VariantOutcome:
         """One variant's streams and tables; why there is none where none is possible."""
-        rendering, robot = self.rendering, self.studio.robot
         assert self.perturber is not None
         try:
-            variant = self.perturber.variant(motion, seed=rendering.seed, episode=self.job.index, draw=draw)
-        except ValueError as error:
-            return VariantOutcome(num_rejected=rendering.perturb.max_draws, reason=f"{error}; no further one is tried")
-        poses = (self.studio.tool_poses(motion.qpos), self.studio.tool_poses(variant.qpos))
-        tables = variant_tables(robot.robot, rendering.layouts, self.tables, (motion, variant), poses)
-        fault = (
-            None
-            if rendering.layouts.action is None
-            else table_fault(tables["action"], rendering.layouts.action, "action")
-        )
-        if fault is not None:
-            return VariantOutcome(num_rejected=sum(variant.rejected.values()) + 1, reason=fault)
-        self.tables |= {f"{draw}/{key}": value for key, value in tables.items()}
+            variant = self.perturber.variant(
+                motion, seed=self.rendering.seed, episode=self.job.index, draw=draw, fault=partial(self._fault, motion)
+            )
+        except NoVariantError as error:
+            return VariantOutcome(rejected=error.rejected, reason=f"{error}; no further one is tried")
+        self.tables |= {f"{draw}/{key}": value for key, value in self._variant_tables(motion, variant).items()}
         self._render(f"{draw}_", variant, background)
-        return VariantOutcome(num_rejected=sum(variant.rejected.values()))
+        return VariantOutcome(rejected=variant.rejected)
+
+    def _variant_tables(self, motion: Replay, variant: Variant) -> dict[str, np.ndarray]:
+        poses = (self.studio.tool_poses(motion.qpos), self.studio.tool_poses(variant.qpos))
+        return variant_tables(self.studio.robot.robot, self.rendering.layouts, self.tables, (motion, variant), poses)
+
+    def _fault(self, motion: Replay, variant: Variant) -> str | None:
+        """Whether a table of a variant leaves the range of its layout, in which its parent's is."""
+        layouts = self.rendering.layouts
+        for name, values in self._variant_tables(motion, variant).items():
+            layout = getattr(layouts, name)
+            if table_fault(values, layout, name) is not None and table_fault(self.tables[name], layout, name) is None:
+                return f"{name} layout"
+        return None
 
     def _render(self, prefix: str, motion: Replay | Variant, background: UInt8[np.ndarray, "h w 3"]) -> None:
         """The sim streams of one motion, and what belongs to them in tables."""

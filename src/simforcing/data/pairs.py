@@ -4,21 +4,17 @@
 Episodes are finished one by one under `DST.parts`, which the same command takes up again; both sets appear together.
 """
 
-import hashlib
-import json
 import shutil
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from simforcing.data.backgrounds import BackgroundKind, plain
-from simforcing.data.convert import common_fps, extra_by_episode, kept_joint_layout, kept_state_layout
+from simforcing.data.convert import common_fps, extra_by_episode
 from simforcing.data.lerobot_writer import LeRobotWriter
-from simforcing.data.open import require_layout
 from simforcing.data.pair_jobs import (
     BACKGROUND_FILE,
     DEPTH,
@@ -28,74 +24,19 @@ from simforcing.data.pair_jobs import (
     SIM,
     Outcome,
     PairJob,
-    Rendering,
     encoded,
     read_tables,
 )
-from simforcing.sim.replay import Layouts
-from simforcing.types import Camera, EpisodeSet, to_json
-from simforcing.types.cameras import camera_to_json
+from simforcing.data.pair_plan import PairPlan
+from simforcing.data.pair_record import RECORD_NAME, job_of, record_of, variants_root
+from simforcing.data.partial_folder import remove_set, why_kept
+from simforcing.types import to_json
 from simforcing.types.files import read_json, write_json
 from simforcing.types.progress import Report
-from simforcing.types.version import package_version
 
-RECORD_NAME = "simulation.json"  # in meta/ of both sets
 JOB_NAME = "job.json"  # in the folder of parts
-FORMAT = 2  # of parts; another one is not taken up again
 SHOWN_REASONS = 3
 Run = Callable[[list[PairJob]], Generator[Outcome, None, None]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shot:
-    """Through which camera and with which lag an episode is rendered; the calibration's overlap, for the record."""
-
-    camera: Camera
-    lag: int
-    iou: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PairPlan:
-    """What a paired set will hold.
-
-    Args:
-        shots: by episode name; the others are left out.
-        left_out: episode name -> why it is not rendered, in one line.
-        cameras_from: where the cameras come from, for the record.
-    """
-
-    source: EpisodeSet
-    rendering: Rendering
-    shots: dict[str, Shot]
-    left_out: dict[str, str]
-    cameras_from: str
-
-    @property
-    def fingerprint(self) -> str:
-        """Of all that decides the pictures and tables: parts of another one are not used."""
-        value = {
-            "format": FORMAT,
-            "version": package_version(),
-            "data": self.source.fingerprint,
-            "rendering": asdict(self.rendering),
-            "shots": {name: [camera_to_json(shot.camera), shot.lag] for name, shot in self.shots.items()},
-        }
-        return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:32]
-
-
-def variants_root(root: Path) -> Path:
-    """Where the variants of a paired set lie."""
-    return root.with_name(f"{root.name}-variants")
-
-
-def layouts_to_keep(source: EpisodeSet, report: Report) -> Layouts:
-    """The layouts of what every episode has; a line for what is left out."""
-    return Layouts(
-        action=require_layout(source),
-        state=kept_state_layout(source, report),
-        joint=kept_joint_layout(source, report),
-    )
 
 
 def write_pairs(
@@ -132,8 +73,11 @@ def write_pairs(
             for done, (job, outcome) in enumerate(zip(jobs, outcomes, strict=True), start=1):
                 assembly.add(job, outcome, report)
                 progress(done, len(jobs))
-        record = assembly.record()
-        assembly.finish(record, report)
+        record = record_of(plan, assembly.outcomes)
+        has_variants = assembly.finish(record, report)
+        if overwrite and not has_variants and variants_root(root).exists():
+            remove_set(variants_root(root))  # of another job: they must not lie beside the new set
+            report(f"{variants_root(root)}: removed, it held variants of the set that is replaced")
     shutil.rmtree(parts, ignore_errors=True)
     return record
 
@@ -157,8 +101,10 @@ def _refuse_existing(root: Path, plan: PairPlan, *, overwrite: bool) -> bool:
     """Whether the variants are there already, as a run that was killed between the two sets leaves them."""
     variants = variants_root(root)
     if overwrite:
+        if variants.exists() and (reason := why_kept(variants)) is not None:
+            raise ValueError(f"{variants} {reason}; it is not overwritten")
         return False
-    is_done = variants.exists() and _job_of(variants / "meta" / RECORD_NAME) == plan.fingerprint
+    is_done = variants.exists() and job_of(variants / "meta" / RECORD_NAME) == plan.fingerprint
     for folder in (root, variants):
         if folder.exists() and not (folder == variants and is_done and not root.exists()):
             raise ValueError(f"{folder} exists; choose another name or overwrite it")
@@ -167,8 +113,13 @@ def _refuse_existing(root: Path, plan: PairPlan, *, overwrite: bool) -> bool:
 
 def _take_up(parts: Path, plan: PairPlan, *, overwrite: bool, report: Report) -> None:
     """Keep parts of this very job, refuse others, and forget what a killed process left unfinished."""
-    settings = {"job": plan.fingerprint, "data": plan.source.root, "rendering": to_json(plan.rendering)}
-    found = _job_of(parts / JOB_NAME)
+    settings = {
+        "job": plan.fingerprint,
+        "data": plan.source.root,
+        "rendering": to_json(plan.rendering),
+        "provenance": to_json(plan.provenance),
+    }
+    found = job_of(parts / JOB_NAME)
     if parts.exists() and found != plan.fingerprint:
         if found is None and any(parts.iterdir()):
             raise ValueError(f"{parts} exists and holds no interrupted simulation; move it away")
@@ -195,18 +146,12 @@ def _difference(parts: Path, settings: dict[str, Any]) -> str:
     before = read_json(parts / JOB_NAME)
     if before.get("data") != settings["data"]:
         return f"data {before.get('data')}, now {settings['data']}"
-    old, new = before.get("rendering") or {}, settings["rendering"]
-    changed = [f"{key} {old.get(key)}, now {new[key]}" for key in new if old.get(key) != new[key]]
+    changed = []
+    for part in ("rendering", "provenance"):
+        old, new = before.get(part) or {}, settings[part]
+        decisive = [key for key in new if key not in ("robot_path", "model_path")]
+        changed += [f"{key} {old.get(key)}, now {new[key]}" for key in decisive if old.get(key) != new[key]]
     return f"{changed[0]:.200}" if changed else "the data, a camera or the package's version changed"
-
-
-def _job_of(path: Path) -> str | None:
-    """The fingerprint that a record holds; None where there is none."""
-    try:
-        value = read_json(path)
-    except ValueError:
-        return None
-    return value.get("job") if isinstance(value, dict) else None
 
 
 def _writer(root: Path, plan: PairPlan, *, is_pairs: bool, overwrite: bool) -> LeRobotWriter:
@@ -242,12 +187,12 @@ class _Assembly:
             name: {key: value for key, value in columns.items() if not key.startswith("sim_")}
             for name, columns in extra.items()
         }
-        self._outcomes: list[Outcome] = []
+        self.outcomes: list[Outcome] = []
         self._num_pairs = self._num_variants = 0
 
     def add(self, job: PairJob, outcome: Outcome, report: Report) -> None:
         """One episode and its variants, or the line that says why it is left out."""
-        self._outcomes.append(outcome)
+        self.outcomes.append(outcome)
         if outcome.reason:
             report(f"{self._plan.source.root}: episode {outcome.name} is left out: {outcome.reason}")
             return
@@ -264,65 +209,24 @@ class _Assembly:
                 self._num_variants += 1
         self._num_pairs += 1
 
-    def finish(self, record: dict[str, Any], report: Report) -> None:
-        """Put the record into both sets, and see that they hold something."""
+    def finish(self, record: dict[str, Any], report: Report) -> bool:
+        """Put the record into both sets, and see that they hold something. Returns whether variants are written."""
         if not self._num_pairs:
-            reasons = [f"{outcome.name}: {outcome.reason}" for outcome in self._outcomes if outcome.reason]
+            reasons = [f"{outcome.name}: {outcome.reason}" for outcome in self.outcomes if outcome.reason]
             reasons += [f"{name}: {reason}" for name, reason in self._plan.left_out.items()]
             shown = "; ".join(reasons[:SHOWN_REASONS])
             raise ValueError(
                 f"{self._plan.source.root}: no episode could be rendered ({len(reasons)} left out: {shown})"
             )
         self._pairs.meta[RECORD_NAME] = record
-        if self._variants is not None:
-            self._variants.meta[RECORD_NAME] = record
-            if not self._num_variants:
-                self._variants.abort()
-                report(f"{self._variants.root}: not written, no variant is possible; lower the amplitudes")
-
-    def record(self) -> dict[str, Any]:
-        """meta/simulation.json."""
-        rendering, source = self._plan.rendering, self._plan.source
-        done = [outcome for outcome in self._outcomes if not outcome.reason]
-        draws = [variant for outcome in done for variant in outcome.variants]
-        num_rejected = sum(variant.num_rejected for variant in draws)
-        num_accepted = sum(not variant.reason for variant in draws)
-        return {
-            "job": self._plan.fingerprint,
-            "version": package_version(),
-            "source": {
-                "data": source.root,
-                "kind": source.kind,
-                "fingerprint": source.fingerprint,
-                "view": rendering.view,
-            },
-            "cameras": self._plan.cameras_from,
-            "robot": rendering.robot,
-            "size": list(rendering.size),
-            "background": _background(rendering.background),
-            "seed": rendering.seed,
-            "variants": rendering.num_variants,
-            "perturbation": to_json(rendering.perturb),
-            "rejected_proposals": {
-                "count": num_rejected,
-                "rate": num_rejected / (num_rejected + num_accepted) if num_rejected else 0.0,
-            },
-            "episodes": {outcome.name: self._entry(outcome) for outcome in done},
-            "left_out": self._plan.left_out | {o.name: o.reason for o in self._outcomes if o.reason},
-        }
-
-    def _entry(self, outcome: Outcome) -> dict[str, Any]:
-        shot = self._plan.shots[outcome.name]
-        return {
-            "lag": shot.lag,
-            "iou": shot.iou,
-            "replayed_from": outcome.source,
-            "position_error_m": outcome.position_error_m,
-            "rotation_error_rad": outcome.rotation_error_rad,
-            "variants": [
-                {"rejected": v.num_rejected} | ({"none": v.reason} if v.reason else {}) for v in outcome.variants
-            ],
-        }
+        if self._variants is None:
+            return False
+        if not self._num_variants:
+            self._variants.abort()
+            report(f"{self._variants.root}: not written, no variant is possible; lower the amplitudes")
+            return False
+        self._variants.meta[RECORD_NAME] = record
+        return True
 
     def _add(
         self,
@@ -352,23 +256,3 @@ class _Assembly:
             name=name,
             cameras={view: replace(job.camera, size=size) for view in writer.views if view != MASK},
         )
-
-
-def in_millimetres(error_m: float) -> str:
-    """A replay's error for people."""
-    return f"{1000 * error_m:.2f} mm" if error_m >= 5e-6 else "less than 0.01 mm"
-
-
-def _background(kind: BackgroundKind) -> dict[str, Any]:
-    """What the set declares: its value, or where each episode's picture is."""
-    if kind in PICTURED:
-        return {"kind": kind, "files": "meta/backgrounds/episode_{index:06d}.png"}
-    return {"kind": kind, "value": plain(kind, (1, 1))[0, 0].tolist()}
-
-
-def pair_bytes(plan: PairPlan, bytes_per_pixel: float) -> float:
-    """Disk of both sets, an upper bound."""
-    height, width = plan.rendering.size
-    frames = sum(episode.num_frames for episode in plan.source.episodes if episode.name in plan.shots)
-    streams = 3 + 2 * plan.rendering.num_variants + 10 * plan.rendering.with_depth * (1 + plan.rendering.num_variants)
-    return frames * height * width * streams * bytes_per_pixel

@@ -80,11 +80,11 @@ class PartialFolder:
             return
         if not self._overwrite:
             raise ValueError(f"{self.root} exists; choose another name or overwrite it")
-        if (reason := _why_kept(self.root)) is not None:
+        if (reason := why_kept(self.root)) is not None:
             raise ValueError(f"{self.root} {reason}; it is not overwritten")
 
 
-def _why_kept(root: Path) -> str | None:
+def why_kept(root: Path) -> str | None:
     """Why a folder may not be overwritten, in words: only a data set alone or an empty folder may."""
     entries = sorted(path.name for path in root.iterdir()) if root.is_dir() else [root.name]
     if entries and not (root / "meta" / "info.json").is_file():
@@ -93,9 +93,20 @@ def _why_kept(root: Path) -> str | None:
     return f"holds {foreign[0]} beside its data set" if foreign else None
 
 
+def remove_set(root: Path) -> None:
+    """Take a data set away: it is there as a whole or not at all."""
+    old = _old_name(root)
+    os.replace(root, old)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _old_name(root: Path) -> Path:
+    return root.with_name(f"{root.name}.old-{os.getpid()}")
+
+
 def _put_in_place(partial: Path, root: Path) -> None:
     """Rename, keeping the old set until the new one has its name."""
-    old = root.with_name(f"{root.name}.old-{os.getpid()}")
+    old = _old_name(root)
     if root.exists():
         os.replace(root, old)
     try:

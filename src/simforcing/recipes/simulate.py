@@ -17,19 +17,14 @@ from simforcing.data.convert import BYTES_PER_PIXEL, SET_BYTES, check_free_space
 from simforcing.data.fleet import Engine, run_jobs
 from simforcing.data.open import open_dataset
 from simforcing.data.pair_jobs import Outcome, PairJob, Rendering, render_pair
-from simforcing.data.pairs import (
-    PairPlan,
-    Shot,
-    in_millimetres,
-    layouts_to_keep,
-    pair_bytes,
-    variants_root,
-    write_pairs,
-)
+from simforcing.data.pair_plan import PairPlan, Shot, layouts_to_keep, pair_bytes
+from simforcing.data.pair_record import in_millimetres, variants_root
+from simforcing.data.pairs import write_pairs
 from simforcing.data.resize import resize_camera
 from simforcing.data.validate import describe
 from simforcing.recipes.output import require_writable
 from simforcing.sim.perturb import PerturbConfig
+from simforcing.sim.provenance import provenance_of
 from simforcing.sim.replay import TrackingLimits
 from simforcing.sim.robots import ROBOTS, robot_named
 from simforcing.sim.studio import close_studios, studio_of
@@ -137,8 +132,10 @@ def summary(destination: Path, record: dict[str, Any]) -> list[str]:
     ]
     if record["variants"]:
         count = sum("none" not in variant for entry in episodes.values() for variant in entry["variants"])
-        rate = record["rejected_proposals"]["rate"]
-        lines.append(f"{variants_root(destination)}: {count} variants, {rate:.0%} of all proposals were rejected")
+        rejected = record["rejected_proposals"]
+        reasons = ", ".join(f"{reason} {number}" for reason, number in rejected["reasons"].items())
+        share = f"{rejected['rate']:.0%} of all proposals were rejected{f' ({reasons})' if reasons else ''}"
+        lines.append(f"{variants_root(destination)}: {count} variants, {share}")
     return lines
 
 
@@ -148,7 +145,7 @@ def plan_pairs(data: EpisodeSet, options: SimulateOptions, report: Report) -> Pa
     robot = options.robot or (calibration.robot if calibration is not None else data.robot)
     if robot is None:
         raise ValueError(f"{data.root}: no robot is declared; name one with --robot; choices: {', '.join(ROBOTS)}")
-    robot_named(robot, options.robot_path)
+    description = robot_named(robot, options.robot_path)
     view = options.view or (calibration.view if calibration is not None else _only_view(data))
     size = options.size or _stored_size(data, view)
     find = partial(_stored_shot, options.lag) if calibration is None else partial(_calibrated_shot, calibration)
@@ -182,7 +179,14 @@ def plan_pairs(data: EpisodeSet, options: SimulateOptions, report: Report) -> Pa
         limits=options.limits,
     )
     where = "stored in the set" if calibration is None else f"{options.calibration}"
-    return PairPlan(source=data, rendering=rendering, shots=shots, left_out=left_out, cameras_from=where)
+    return PairPlan(
+        source=data,
+        rendering=rendering,
+        provenance=provenance_of(description, options.robot_path),
+        shots=shots,
+        left_out=left_out,
+        cameras_from=where,
+    )
 
 
 def pair_seconds(plan: PairPlan) -> float:

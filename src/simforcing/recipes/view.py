@@ -16,14 +16,14 @@ from scipy.ndimage import binary_dilation
 from simforcing.data.lerobot import episode_names, read_columns
 from simforcing.data.open import open_dataset
 from simforcing.data.pair_jobs import REAL, SIM
-from simforcing.data.pairs import RECORD_NAME, in_millimetres, variants_root
+from simforcing.data.pair_record import RECORD_NAME, in_millimetres, job_of, paired_record, variants_root
 from simforcing.data.validate import describe
 from simforcing.data.video import write_video
 from simforcing.data.windows import MASK_LEVEL
 from simforcing.recipes.output import require_writable
 from simforcing.recipes.view_page import PAGE
 from simforcing.types import Episode, EpisodeSet, View
-from simforcing.types.files import read_json, write_text
+from simforcing.types.files import write_text
 from simforcing.types.progress import Report
 
 SHOWN_EPISODES = 6
@@ -89,7 +89,7 @@ def view(
             raise ValueError(f"{path} exists; choose another name, or --overwrite")
     if rerun is not None:
         _record_3d(rerun, data, chosen, record, robot_path, report)
-    variants = _variants(data) if record is not None else {}
+    variants = _variants(data, record, report) if record is not None else {}
     shown = []
     for done, episode in enumerate(chosen, start=1):
         shown.append(_shown(data, episode, record, variants.get(episode.name, [])))
@@ -130,22 +130,14 @@ def choose(data: EpisodeSet, wanted: Sequence[str]) -> list[Episode]:
     return [by_name[name] for name in wanted]
 
 
-def paired_record(data: EpisodeSet) -> dict[str, Any] | None:
-    """meta/simulation.json of a paired set; None for any other. ValueError where it is damaged."""
-    path = Path(data.root) / "meta" / RECORD_NAME
-    names = {one.name for one in data.episodes[0].views}
-    if not path.is_file() or not {REAL, SIM} <= names:
-        return None
-    record = read_json(path)
-    if not isinstance(record, dict) or not isinstance(record.get("episodes"), dict):
-        raise ValueError(f"{path}: expected an object with the episodes")
-    return record
-
-
-def _variants(data: EpisodeSet) -> dict[str, list[Episode]]:
-    """Parent's name -> its variants by draw, of the set beside this one."""
+def _variants(data: EpisodeSet, record: dict[str, Any], report: Report) -> dict[str, list[Episode]]:
+    """Parent's name -> its variants by draw, of the set beside this one; none, and a line, if it is of another job."""
     root = variants_root(Path(data.root))
     if not root.is_dir():
+        return {}
+    job = job_of(root / "meta" / RECORD_NAME)
+    if job is None or job != record.get("job"):
+        report(f"{root}: not shown, these are no variants of {data.root}: the two were not written by one simulation")
         return {}
     beside = {episode.name: episode for episode in open_dataset(root).episodes}
     parents = episode_names(data.root)

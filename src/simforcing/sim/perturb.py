@@ -9,6 +9,7 @@ inverse kinematics finds for the accumulated deviation.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ from simforcing.sim.amplitudes import Amplitudes
 from simforcing.sim.kinematics import Kinematics, euler_from_matrix
 from simforcing.sim.lowest_point import LowestPoint
 from simforcing.sim.model import RobotModel
-from simforcing.sim.replay import Replay, by_arm, solver_of, tool_error
+from simforcing.sim.replay import AT_LIMIT_RAD, Replay, by_arm, solver_of, tool_error
 
 Box = tuple[tuple[float, float, float], tuple[float, float, float]]
 STREAM = 20  # of random numbers: no other use of a seed shares it
@@ -35,11 +36,13 @@ class PerturbConfig(Amplitudes):
     Args:
         workspace_m: lowest and highest corner of a box in the base frame that the tool must not leave; None: what the
             arm reaches.
+        table_height_m: height of the table's top in the base frame; None: as the robot declares it, if it does.
         max_draws: proposals per variant before it is given up: where not even one in five is possible the amplitudes
             are too large, and more draws would cost minutes in long episodes.
     """
 
     workspace_m: Box | None = None
+    table_height_m: float | None = None
     max_draws: int = 20
 
     def __post_init__(self) -> None:
@@ -126,25 +129,47 @@ def accumulate(proposal: Proposal, poses: Float[np.ndarray, "f 6"]) -> Deviation
     )
 
 
+class NoVariantError(ValueError):
+    """None of the proposals was possible; `rejected` counts them by reason."""
+
+    def __init__(self, message: str, rejected: dict[str, int]) -> None:
+        super().__init__(message)
+        self.rejected = rejected
+
+
 class Perturber:
     """Draws variants of replays of one robot.
 
-    A proposal is rejected where a tool cannot follow within the joint limits ("reach"), leaves the workspace box where
-    one is declared ("workspace"), or any moving part of the robot gets below the table's top where the robot declares
-    one ("table"). What the parent itself exceeds is allowed as far as the parent goes.
+    A proposal is rejected where a tool cannot follow with joints inside their limits ("joint limits"), cannot follow
+    otherwise ("reach"), leaves the workspace box where one is declared ("workspace"), or any moving part of the robot
+    gets below the table's top where that is known ("table"); and where the caller refuses it. What the parent itself
+    exceeds is allowed as far as the parent goes.
     """
 
     def __init__(self, robot: RobotModel, config: PerturbConfig) -> None:
         self.robot, self.config = robot, config
         self._solvers = [solver_of(robot, arm) for arm in robot.robot.arms]
-        self._lowest = None if robot.robot.table_height_m is None else LowestPoint(robot)
+        declared_m = robot.robot.table_height_m
+        self._table_m = declared_m if config.table_height_m is None else config.table_height_m
+        self._lowest = None if self._table_m is None else LowestPoint(robot)
 
-    def variant(self, parent: Replay, *, seed: int, episode: int, draw: int) -> Variant:
+    def variant(
+        self,
+        parent: Replay,
+        *,
+        seed: int,
+        episode: int,
+        draw: int,
+        fault: Callable[[Variant], str | None] = lambda variant: None,
+    ) -> Variant:
         """Variant number `draw` of an episode: a function of the parent, the settings, and these three numbers.
 
         With all amplitudes 0 it equals its parent bit for bit.
 
-        Raises ValueError where none of `max_draws` proposals is accepted, with the reasons counted.
+        Args:
+            fault: a further reason, in a word, why a proposal is rejected.
+
+        Raises NoVariantError, a ValueError, where none of `max_draws` proposals is accepted, with the reasons counted.
         """
         rng = np.random.default_rng([seed, STREAM, episode, draw])
         parents = by_arm(self.robot.robot, parent.joint_rad)
@@ -156,20 +181,23 @@ class Perturber:
         for _ in range(self.config.max_draws):
             deviations = tuple(accumulate(propose(self.config, rng, len(tool) - 1), tool) for tool in poses)
             found = self._carry_out(parents, poses, deviations)
-            if not isinstance(found, str):
-                qpos = self.robot.configuration(found, parent.openness)
-                if self._is_above(qpos, floor_m):
-                    return Variant(
-                        qpos=qpos,
-                        joint_rad=found,
-                        openness=parent.openness,
-                        deviations=deviations,
-                        rejected=dict(rejected),
-                    )
-                found = "table"
-            rejected[found] += 1
+            if isinstance(found, str):
+                rejected[found] += 1
+                continue
+            variant = Variant(
+                qpos=self.robot.configuration(found, parent.openness),
+                joint_rad=found,
+                openness=parent.openness,
+                deviations=deviations,
+                rejected=dict(rejected),
+            )
+            reason = fault(variant) if self._is_above(variant.qpos, floor_m) else "table"
+            if reason is None:
+                return variant
+            rejected[reason] += 1
         counts = ", ".join(f"{reason} {count}" for reason, count in rejected.items())
-        raise ValueError(f"none of {self.config.max_draws} proposals of variant {draw} is possible: {counts}")
+        message = f"none of {self.config.max_draws} proposals of variant {draw} is possible: {counts}"
+        raise NoVariantError(message, dict(rejected))
 
     def _carry_out(
         self, parents: list[np.ndarray], poses: list[np.ndarray], deviations: tuple[Deviation, ...]
@@ -181,8 +209,8 @@ class Perturber:
             if self._leaves_workspace(wanted, pose):
                 return "workspace"
             path = _follow(solver, parent, wanted)
-            if path is None:
-                return "reach"
+            if isinstance(path, str):
+                return path
             paths.append(path)
         return np.concatenate(paths, axis=1)
 
@@ -198,22 +226,22 @@ class Perturber:
         return lowest is None or all((lowest.heights_m(qpos[i::STRIDE]) >= floor_m).all() for i in range(STRIDE))
 
     def _floor_m(self, parent: Float[np.ndarray, "f q"]) -> float:
-        table_m = self.robot.robot.table_height_m
-        if table_m is None or self._lowest is None:
+        if self._table_m is None or self._lowest is None:
             return -np.inf
-        return min(table_m, float(self._lowest.heights_m(parent).min()))
+        return min(self._table_m, float(self._lowest.heights_m(parent).min()))
 
 
 def _follow(
     solver: Kinematics, parent: Float[np.ndarray, "f j"], poses: Float[np.ndarray, "f 6"]
-) -> Float[np.ndarray, "f j"] | None:
-    """The parent's joints plus a correction, each solved from the one before; None where a pose is not reached."""
+) -> Float[np.ndarray, "f j"] | str:
+    """The parent's joints plus a correction, each solved from the one before; why not where a pose is not reached."""
     path, correction = np.empty_like(parent), np.zeros(parent.shape[1])
     for i, pose in enumerate(poses):
         path[i] = solver.inverse(pose, parent[i] + correction)
         error_m, error_rad = tool_error(solver, path[i : i + 1], pose[None])[0]
         change = path[i] - parent[i] - correction
         if error_m > REACHED_M or error_rad > REACHED_RAD or np.abs(change).max() > MAX_JUMP_RAD:
-            return None
+            margin = np.minimum(path[i] - solver.low_rad, solver.high_rad - path[i])
+            return "joint limits" if margin.min() < AT_LIMIT_RAD else "reach"
         correction = path[i] - parent[i]
     return path

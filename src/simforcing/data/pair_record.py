@@ -1,0 +1,104 @@
+"""meta/simulation.json of paired sets and their variants: what decided the pictures, what became of each episode."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from simforcing.data.backgrounds import BackgroundKind, plain
+from simforcing.data.pair_jobs import PICTURED, REAL, SIM, Outcome, VariantOutcome
+from simforcing.data.pair_plan import PairPlan, Shot
+from simforcing.types import EpisodeSet, to_json
+from simforcing.types.files import read_json
+from simforcing.types.version import package_version
+
+RECORD_NAME = "simulation.json"  # in meta/ of both sets
+
+
+def variants_root(root: Path) -> Path:
+    """Where the variants of a paired set lie."""
+    return root.with_name(f"{root.name}-variants")
+
+
+def job_of(path: Path) -> str | None:
+    """The fingerprint that a record holds; None where there is none."""
+    try:
+        value = read_json(path)
+    except ValueError:
+        return None
+    return value.get("job") if isinstance(value, dict) else None
+
+
+def paired_record(data: EpisodeSet) -> dict[str, Any] | None:
+    """meta/simulation.json of a paired set; None for any other set. Raises ValueError where it is damaged."""
+    path = Path(data.root) / "meta" / RECORD_NAME
+    if not path.is_file() or not {REAL, SIM} <= {one.name for one in data.episodes[0].views}:
+        return None
+    record = read_json(path)
+    if not isinstance(record, dict) or not isinstance(record.get("episodes"), dict) or "background" not in record:
+        raise ValueError(f"{path}: expected an object with episodes and background")
+    return record
+
+
+def record_of(plan: PairPlan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """The record of a finished job."""
+    rendering, source, provenance = plan.rendering, plan.source, plan.provenance
+    done = [outcome for outcome in outcomes if not outcome.reason]
+    return {
+        "job": plan.fingerprint,
+        "version": package_version(),
+        "source": {
+            "data": source.root,
+            "kind": source.kind,
+            "fingerprint": source.fingerprint,
+            "view": rendering.view,
+        },
+        "cameras": plan.cameras_from,
+        "robot": rendering.robot,
+        "model": {"path": provenance.model_path, "fingerprint": provenance.model},
+        "mujoco": provenance.mujoco,
+        "gl": provenance.gl,
+        "tracking_limits": to_json(rendering.limits),
+        "size": list(rendering.size),
+        "background": _background(rendering.background),
+        "seed": rendering.seed,
+        "variants": rendering.num_variants,
+        "perturbation": to_json(rendering.perturb),
+        "rejected_proposals": _rejected([variant for outcome in done for variant in outcome.variants]),
+        "episodes": {outcome.name: _entry(plan.shots[outcome.name], outcome) for outcome in done},
+        "left_out": plan.left_out | {outcome.name: outcome.reason for outcome in outcomes if outcome.reason},
+    }
+
+
+def _rejected(variants: list[VariantOutcome]) -> dict[str, Any]:
+    """How many proposals were rejected, of how many, and why."""
+    reasons = sum((Counter(variant.rejected) for variant in variants), Counter[str]())
+    count, num_accepted = reasons.total(), sum(not variant.reason for variant in variants)
+    return {
+        "count": count,
+        "rate": count / (count + num_accepted) if count else 0.0,
+        "reasons": dict(sorted(reasons.items())),
+    }
+
+
+def _entry(shot: Shot, outcome: Outcome) -> dict[str, Any]:
+    return {
+        "lag": shot.lag,
+        "iou": shot.iou,
+        "replayed_from": outcome.source,
+        "position_error_m": outcome.position_error_m,
+        "rotation_error_rad": outcome.rotation_error_rad,
+        "variants": [{"rejected": v.rejected} | ({"none": v.reason} if v.reason else {}) for v in outcome.variants],
+    }
+
+
+def in_millimetres(error_m: float) -> str:
+    """A replay's error for people."""
+    return f"{1000 * error_m:.2f} mm" if error_m >= 5e-6 else "less than 0.01 mm"
+
+
+def _background(kind: BackgroundKind) -> dict[str, Any]:
+    """What the set declares: its value, or where each episode's picture is."""
+    if kind in PICTURED:
+        return {"kind": kind, "files": "meta/backgrounds/episode_{index:06d}.png"}
+    return {"kind": kind, "value": plain(kind, (1, 1))[0, 0].tolist()}
