@@ -1,15 +1,19 @@
 """What tests of `simulate` share: one call of it, and what lies on disk afterwards."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from simforcing.data.lerobot import read_lerobot
 from simforcing.data.pair_record import variants_root
+from simforcing.data.tabletop import VIEW
 from simforcing.data.windows import MASK_LEVEL
 from simforcing.recipes.simulate import SimulateOptions, simulate
 from simforcing.types import Episode
+from simforcing.types.calibration import Calibration, EpisodeFit, GroupFit, write_calibration
 
 NUM_FRAMES, SIZE, NUM_EPISODES = 9, 48, 3
 
@@ -48,3 +52,38 @@ def masks(episode: Episode) -> np.ndarray:
 
 def record(root: Path) -> dict[str, Any]:
     return json.loads((root / "meta" / "simulation.json").read_text())
+
+
+def calibration_of(
+    source: Path, path: Path, *, lag: int = 0, reject: str = "", fitted_frames: tuple[int, ...] = (), **changes: Any
+) -> Path:
+    """A calibration file with the true cameras, one group per episode."""
+    data = read_lerobot(source)
+    groups = tuple(
+        GroupFit(
+            name=episode.name,
+            camera=episode.view(VIEW).camera,
+            lag=lag,
+            episodes=(
+                EpisodeFit(
+                    name=episode.name,
+                    accepted=episode.name != reject,
+                    iou=0.9,
+                    fitted_frames=fitted_frames,
+                    reason="never in view" if episode.name == reject else "",
+                ),
+            ),
+        )
+        for episode in data.episodes
+    )
+    fitted = Calibration(
+        data=str(source),
+        fingerprint=data.fingerprint,
+        view=VIEW,
+        robot="tabletop_arm",
+        groups=groups,
+        seed=0,
+        settings={},
+    )
+    write_calibration(path, replace(fitted, **changes))
+    return path

@@ -1,11 +1,11 @@
 """The command on a simulated set: right pairs go, wrong ones do not, and the record says what was measured."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pairing import calibration_of
 
 from simforcing import cli
 from simforcing.data.tabletop import write_tabletop
@@ -93,14 +93,15 @@ def test_episodes_too_short_for_the_shifts_are_named(paired: Path, tmp_path: Pat
 
 
 def test_edges_are_compared_in_frames_that_the_calibration_did_not_see(paired: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(paired, copy)
-    path = copy / "meta" / "simulation.json"
-    record = json.loads(path.read_text())
-    name = next(iter(record["episodes"]))
-    record["episodes"][name]["fitted_frames"] = [3, 5, 7]
-    path.write_text(json.dumps(record))
-    result = agreement(str(copy), OPTIONS, out=tmp_path / "out", report=silent)
-    frames = {episode.name: episode.edges.num_frames for episode in result.episodes if episode.edges is not None}
-    assert frames[name] == 21 - 2 * 2 - 3
-    assert sorted(frames.values())[1:] == [17, 17]
+    source = paired.parent / "episodes"
+    fitted = calibration_of(source, tmp_path / "calibration.json", fitted_frames=(3, 5, 7))
+    simulate(
+        str(source),
+        tmp_path / "set",
+        SimulateOptions(variants=0, calibration=fitted),
+        processes=1,
+        report=silent,
+    )
+    result = agreement(str(tmp_path / "set"), OPTIONS, out=tmp_path / "out", report=silent)
+    frames = [episode.edges.num_frames for episode in result.episodes if episode.edges is not None]
+    assert frames == [21 - 2 * 2 - 3] * 3

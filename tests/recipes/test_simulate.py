@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pairing import NUM_EPISODES, NUM_FRAMES, SIZE, frames, masks, record, run
+from pairing import NUM_EPISODES, NUM_FRAMES, SIZE, calibration_of, frames, masks, record, run
 
 from simforcing.data.lerobot import episode_names, read_columns, read_lerobot
 from simforcing.data.lerobot_writer import LeRobotWriter
@@ -17,7 +17,6 @@ from simforcing.recipes import recipe_named
 from simforcing.recipes.execute import execute
 from simforcing.recipes.run import RunOptions
 from simforcing.sim.perturb import PerturbConfig
-from simforcing.types.calibration import Calibration, EpisodeFit, GroupFit, write_calibration
 
 STILL = PerturbConfig(
     translation_bias_m=0.0,
@@ -145,50 +144,18 @@ def test_another_size_moves_the_camera_with_the_frames(source: Path, tmp_path: P
     assert np.abs(real - sim).mean(axis=3)[mask].mean() < 45
 
 
-def calibration_of(source: Path, path: Path, *, lag: int = 0, reject: str = "", **changes: Any) -> Path:
-    """A calibration file with the true cameras, one group per episode."""
-    data = read_lerobot(source)
-    groups = tuple(
-        GroupFit(
-            name=episode.name,
-            camera=episode.view(VIEW).camera,
-            lag=lag,
-            episodes=(
-                EpisodeFit(
-                    name=episode.name,
-                    accepted=episode.name != reject,
-                    iou=0.9,
-                    reason="never in view" if episode.name == reject else "",
-                ),
-            ),
-        )
-        for episode in data.episodes
-    )
-    fitted = Calibration(
-        data=str(source),
-        fingerprint=data.fingerprint,
-        view=VIEW,
-        robot="tabletop_arm",
-        groups=groups,
-        seed=0,
-        settings={},
-    )
-    write_calibration(path, replace(fitted, **changes))
-    return path
-
-
 def test_a_calibrations_lag_shifts_the_sim_and_its_verdict_leaves_episodes_out(
     source: Path, paired: Path, tmp_path: Path
 ) -> None:
     rejected = read_lerobot(source).episodes[1].name
-    fitted = calibration_of(source, tmp_path / "calibration.json", lag=1, reject=rejected)
+    fitted = calibration_of(source, tmp_path / "calibration.json", lag=1, reject=rejected, fitted_frames=(2, 5))
     lines = run(source, tmp_path / "set", variants=0, calibration=fitted)
     assert any(f"episode {rejected} is left out: never in view" in line for line in lines)
     assert record(tmp_path / "set")["left_out"] == {rejected: "never in view"}
     kept = [episode for episode in read_lerobot(paired).episodes if episode.name != rejected]
     for before, after in zip(kept, read_lerobot(tmp_path / "set").episodes, strict=True):
         entry = record(tmp_path / "set")["episodes"][after.name]
-        assert (entry["lag"], entry["iou"]) == (1, 0.9)
+        assert (entry["lag"], entry["iou"], entry["fitted_frames"]) == (1, 0.9, [2, 5])
         old, new = masks(before), masks(after)
         assert (new[1:] == old[:-1]).mean() > 0.995
         assert (new[0] == old[0]).mean() > 0.995

@@ -19,11 +19,14 @@ FORMAT = 3  # of parts; another one is not taken up again
 
 @dataclass(frozen=True, kw_only=True)
 class Shot:
-    """Through which camera and with which lag an episode is rendered; the calibration's overlap, for the record."""
+    """Through which camera and with which lag an episode is rendered; of the calibration, for the record, the overlap
+    and the frames that the camera was fitted to.
+    """
 
     camera: Camera
     lag: int
     iou: float | None = None
+    fitted_frames: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

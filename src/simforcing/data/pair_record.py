@@ -85,6 +85,7 @@ def _entry(shot: Shot, outcome: Outcome) -> dict[str, Any]:
     return {
         "lag": shot.lag,
         "iou": shot.iou,
+        "fitted_frames": list(shot.fitted_frames),
         "replayed_from": outcome.source,
         "position_error_m": outcome.position_error_m,
         "rotation_error_rad": outcome.rotation_error_rad,

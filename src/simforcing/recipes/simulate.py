@@ -233,7 +233,7 @@ def _calibrated_shot(calibration: Calibration, episode: Episode, view: str) -> S
     fit = next(fit for fit in group.episodes if fit.name == episode.name)
     if not fit.accepted or group.camera is None:
         raise ValueError(fit.reason or "the calibration does not accept it")
-    return Shot(camera=group.camera, lag=group.lag, iou=fit.iou)
+    return Shot(camera=group.camera, lag=group.lag, iou=fit.iou, fitted_frames=fit.fitted_frames)
 
 
 def _stored_shot(lag: int, episode: Episode, view: str) -> Shot:
