@@ -1,5 +1,6 @@
 """From the command line to a paired set and its page; what cannot be done is one line."""
 
+import json
 import os
 import subprocess
 import sys
@@ -27,12 +28,16 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_cost_comes_first_and_the_result_last_and_a_page_shows_it(root: Path) -> None:
-    result = run("simulate", root / "episodes", root / "set", "--variants", "1", "--processes", "1")
+    given = ("--workspace", "0", "-1", "0", "1", "1", "2", "--table-height", "-0.01")
+    result = run("simulate", root / "episodes", root / "set", "--variants", "1", "--processes", "1", *given)
     assert result.returncode == 0, result.stderr
     lines = [line.split("] ", 1)[1] for line in result.stderr.splitlines()]
     assert "on this machine, at most" in lines[1]
     assert lines[-2].startswith(f"{root / 'set'}: 2 episodes with real and sim, 0 left out; replays are off by at most")
     assert lines[-1].startswith(f"{root / 'set-variants'}: 2 variants, ")
+    perturbation = json.loads((root / "set" / "meta" / "simulation.json").read_text())["perturbation"]
+    assert perturbation["workspace_m"] == [[0, -1, 0], [1, 1, 2]]
+    assert perturbation["table_height_m"] == -0.01
     result = run("view", root / "set", "--episodes", "0", "--out", root / "page.html")
     assert result.returncode == 0, result.stderr
     page = (root / "page.html").read_text()
@@ -48,6 +53,12 @@ def test_the_cost_comes_first_and_the_result_last_and_a_page_shows_it(root: Path
             {},
             2,
             "robot aloha: no model file aloha.xml",
+        ),
+        (
+            ("simulate", "{root}/episodes", "{root}/new", "--workspace", *"100110"),
+            {},
+            2,
+            "expected a lowest and a highest corner",
         ),
         (("simulate", "{root}/episodes", "{root}/new"), {"MUJOCO_GL": "vulkan"}, 1, "choices: egl, osmesa"),
         (("view", "{root}/set", "--episodes", "7"), {}, 2, "no episode '7'"),

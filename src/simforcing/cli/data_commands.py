@@ -167,6 +167,8 @@ def simulate(
     size: tuple[int, int] | None = None,
     variants: int = 3,
     how_far: HowFar = AMPLITUDES,
+    workspace: tuple[float, float, float, float, float, float] | None = None,
+    table_height: float | None = None,
     depth: bool = False,
     track: bool = False,
     seed: int = 0,
@@ -188,6 +190,9 @@ def simulate(
         background: what the robot is put on.
         size: height and width of all frames; default as stored.
         variants: perturbed variants of each episode; 0 for none.
+        workspace: box in the base frame that variants' tools stay in, in metres: lowest corner x y z, highest corner.
+        table_height: height of the table's top in the base frame, in metres, below which variants do not reach;
+            default as the robot declares it, if it does.
         depth: store the sim's depth as well.
         track: store where the end effector is seen, as columns.
         seed: of the variants.
@@ -212,7 +217,11 @@ def simulate(
         background=background,
         size=size,
         variants=variants,
-        perturb=PerturbConfig(**asdict(how_far)),
+        perturb=PerturbConfig(
+            **asdict(how_far),
+            workspace_m=None if workspace is None else (workspace[:3], workspace[3:]),
+            table_height_m=table_height,
+        ),
         depth=depth,
         track=track,
         seed=seed,

@@ -51,6 +51,8 @@ class PerturbConfig(Amplitudes):
             raise ValueError(f"max_draws {self.max_draws}: must be at least 1")
         if self.workspace_m is not None and not (np.array(self.workspace_m[0]) < self.workspace_m[1]).all():
             raise ValueError(f"workspace_m {self.workspace_m}: expected a lowest and a highest corner")
+        if self.table_height_m is not None and not np.isfinite(self.table_height_m):
+            raise ValueError(f"table_height_m {self.table_height_m}: expected a height in metres")
 
 
 @dataclass(frozen=True, kw_only=True)
