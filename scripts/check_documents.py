@@ -160,7 +160,9 @@ def command_faults(words: list[str], options: dict[str, set[str]]) -> list[str]:
     if name not in options:
         return [f"simforcing {name}: no such command"]
     known = options[name]
-    return [f"simforcing {name}: no option --{o}" for o in used if o not in known and o.removeprefix("no-") not in known]
+    return [
+        f"simforcing {name}: no option --{o}" for o in used if o not in known and o.removeprefix("no-") not in known
+    ]
 
 
 def main() -> int:
