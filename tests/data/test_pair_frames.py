@@ -90,3 +90,21 @@ def test_a_set_that_is_not_paired_is_refused_and_a_missing_background_is_named(t
     bare = replace(episode, views=tuple(replace(view, masks=None) for view in episode.views))
     with pytest.raises(ValueError, match="the sim has no mask"):
         reader.read(bare)
+
+
+def test_chosen_frames_are_those_of_the_whole_episode_on_every_background(table: Path) -> None:
+    data = read_lerobot(table / "grey")
+    reader = PairReader(data, (24, 32))
+    whole, numbers = reader.read(data.episodes[0]), np.array([1, 2, 6])
+    some = reader.read(data.episodes[0], numbers, with_mean=True)
+    assert len(some.real) == 3
+    assert some.num_frames == whole.num_frames == 9
+    np.testing.assert_array_equal(some.at(np.array([2, 6])), [1, 2])
+    for kind in ("grey", "white", "mean"):
+        np.testing.assert_array_equal(some.on(kind).sim, whole.on(kind).sim[numbers])
+    np.testing.assert_array_equal(some.real, whole.real[numbers])
+    np.testing.assert_array_equal(some.mask, whole.mask[numbers])
+    every = reader.read(data.episodes[0], np.arange(9))
+    np.testing.assert_array_equal(every.on("plate").sim, whole.on("plate").sim)
+    with pytest.raises(AssertionError, match="not read"):
+        some.on("plate")

@@ -146,7 +146,7 @@ def test_motion_of_a_still_clip_is_zero(autoencoder: TinyAutoencoder) -> None:
 @pytest.mark.parametrize(("down", "right"), [(0, 0), (3, -2), (-4, 5)])
 def test_edges_say_by_how_much_the_sim_must_be_moved(down: int, right: int) -> None:
     shown = pair(down=down, right=right)
-    found = edge_agreement(shown.real, shown.sim, shown.mask, shifts=CONFIG.shifts)
+    found = edge_agreement(shown, shifts=CONFIG.shifts)
     assert found.offset_px == pytest.approx((-down, -right), abs=0.3)
     assert found.best_z > 3
     assert (found.correlation > 0.8 * found.best) == (down == right == 0)
@@ -155,14 +155,14 @@ def test_edges_say_by_how_much_the_sim_must_be_moved(down: int, right: int) -> N
 @pytest.mark.parametrize("delay", [-2, 0, 1])
 def test_edges_find_the_delay_of_the_sim(delay: int) -> None:
     shown = pair(delay=delay)
-    found = edge_agreement(shown.real, shown.sim, shown.mask, shifts=CONFIG.shifts)
+    found = edge_agreement(shown, shifts=CONFIG.shifts)
     assert max(found.by_shift, key=lambda shift: found.by_shift[shift]) == -delay
 
 
 @pytest.mark.parametrize("robot", [46, 128, 210])
 def test_edges_do_not_ask_whether_the_robot_is_brighter_than_what_is_behind_it(robot: int) -> None:
     shown = pair(robot=robot)
-    found = edge_agreement(shown.real, shown.sim, shown.mask)
+    found = edge_agreement(shown)
     assert found.distance_px < 0.3
     assert found.correlation > 0.3
 
@@ -171,7 +171,7 @@ def test_what_stands_still_has_no_moving_edges_and_two_frames_are_needed() -> No
     shown = pair()
     assert np.abs(moving_edges(np.repeat(shown.real[:1], 3, axis=0))).max() < 1e-5
     with pytest.raises(ValueError, match="1 frames to compare edges in"):
-        edge_agreement(shown.real[:1], shown.sim[:1], shown.mask[:1])
+        edge_agreement(replace(shown, real=shown.real[:1], sim=shown.sim[:1], mask=shown.mask[:1]))
 
 
 def number(mean: float) -> Interval:
@@ -181,7 +181,7 @@ def number(mean: float) -> Interval:
 def test_a_verdict_names_every_fault() -> None:
     limits = Thresholds()
     shown = pair()
-    edges = edge_agreement(shown.real, shown.sim, shown.mask, shifts=CONFIG.shifts)
+    edges = edge_agreement(shown, shifts=CONFIG.shifts)
     assert judged(edges, number(0.6), number(0.0), SIDE, limits).verdict == "go"
     assert judged(edges, number(0.6), number(0.0), SIDE, limits).reasons == ()
     assert judged(edges, number(limits.go_signed - 0.01), number(0.0), SIDE, limits).verdict == "doubtful"
@@ -190,7 +190,7 @@ def test_a_verdict_names_every_fault() -> None:
     other = judged(edges, number(0.6), number(0.7), SIDE, limits)
     assert (other.verdict, other.reasons) == ("no-go", ("another episode's sim fits as well (0.70)",))
     moved = pair(down=4, right=-3)
-    wrong = edge_agreement(moved.real, moved.sim, moved.mask, shifts=CONFIG.shifts)
+    wrong = edge_agreement(moved, shifts=CONFIG.shifts)
     assert judged(wrong, number(0.6), number(0.0), SIDE, limits).verdict == "no-go"
     placed = replace(edges, offset_px=(-4.0, 3.0), by_shift=edges.by_shift | {2: 1.5 * edges.correlation})
     reasons = judged(placed, number(0.6), number(0.0), SIDE, limits).reasons

@@ -4,23 +4,25 @@ A set stores the robot on one background and its mask, but no coverage: at the o
 pixel lies between the background and the robot's colour beside it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from PIL import Image
 from scipy.ndimage import binary_dilation, binary_erosion, distance_transform_edt, gaussian_filter
 
 from simforcing.data.backgrounds import BackgroundKind, clean_plate, mean_image, plain, plate_rows
+from simforcing.data.footage import chosen_frames
 from simforcing.data.lerobot import episode_names
 from simforcing.data.pair_jobs import PICTURED, REAL, SIM
 from simforcing.data.pair_record import paired_record
 from simforcing.data.resize import resize_frames, resize_nearest
 from simforcing.data.windows import MASK_LEVEL
-from simforcing.types import Episode, EpisodeSet, Resize
+from simforcing.types import Episode, EpisodeSet, FrameSource, Resize
 
 COLOUR_DEVIATION = 40.0  # grey levels by which a robot's colour at its outline differs from that beside it
 SHARE_DEVIATION = 0.2  # of the covered share by which a blurred mask is off
@@ -29,7 +31,13 @@ MASK_BLUR_PX = 0.6
 
 @dataclass(frozen=True)
 class PairFrames:
-    """Real and sim frames of one episode, the sim's mask, and the background (of that kind) that the sim stands on."""
+    """Real and sim frames of one episode, the sim's mask, and the background (of that kind) that the sim stands on.
+
+    Args:
+        numbers: which frames of the episode these are, rising; None: all.
+        num_frames: of the whole episode, where these are some.
+        mean: of all real frames, where these are some and it was asked for.
+    """
 
     name: str
     real: UInt8[np.ndarray, "f h w 3"]
@@ -37,6 +45,20 @@ class PairFrames:
     mask: Bool[np.ndarray, "f h w"]
     background: UInt8[np.ndarray, "h w 3"]
     kind: BackgroundKind
+    numbers: Int[np.ndarray, " f"] | None = None
+    num_frames: int = 0
+    mean: UInt8[np.ndarray, "h w 3"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.numbers is None:
+            object.__setattr__(self, "num_frames", len(self.real))
+
+    def at(self, numbers: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+        """Where frames of the episode, which must be among these, are in the arrays."""
+        if self.numbers is None:
+            return numbers
+        assert np.isin(numbers, self.numbers).all(), "frames that were not read"
+        return np.searchsorted(self.numbers, numbers)
 
     def on(self, kind: BackgroundKind) -> "PairFrames":
         """The same with the robot on another background of the same episode; the stored one comes back as it is."""
@@ -71,10 +93,11 @@ class PairFrames:
 
     def _background(self, kind: BackgroundKind) -> UInt8[np.ndarray, "h w 3"]:
         if kind == "mean":
-            return mean_image(self.real)
+            assert self.mean is not None or self.numbers is None, "a mean that was not asked for"
+            return mean_image(self.real) if self.mean is None else self.mean
         if kind != "plate":
             return plain(kind, self.background.shape[:2])
-        rows = plate_rows(len(self.real))
+        rows = self.at(np.array(plate_rows(self.num_frames)))
         covered = np.stack([binary_dilation(mask) for mask in self.mask[rows]])
         return clean_plate(self.real[rows], covered)
 
@@ -98,20 +121,46 @@ class PairReader:
         self.size = size or (_near(height, multiple), _near(width, multiple))
         self._names = episode_names(self.root)
 
-    def read(self, episode: Episode) -> PairFrames:
-        """All frames of one episode, resized where a size was asked for. ValueError where a frame cannot be read."""
+    def read(
+        self, episode: Episode, numbers: Int[np.ndarray, " f"] | None = None, *, with_mean: bool = False
+    ) -> PairFrames:
+        """Frames of one episode, resized where a size was asked for. ValueError where a frame cannot be read.
+
+        Args:
+            numbers: frames that are kept, rising; None: all. No other ones are held, however long the episode is.
+            with_mean: also take the mean of all real frames.
+        """
         sim = episode.view(SIM)
         if sim.masks is None:
             raise ValueError(f"{self.root}: episode {episode.name}: the sim has no mask")
-        kind, count = self.record["background"]["kind"], episode.num_frames
-        mask = sim.masks.read(0, count)[..., 0] > MASK_LEVEL
-        real, pictures = (episode.view(view).frames.read(0, count) for view in (REAL, SIM))
-        background = self._background(episode, mask.shape[1:])
-        if self.size != mask.shape[1:]:
-            resize = Resize(height=self.size[0], width=self.size[1])
-            real, pictures = resize_frames(real, resize), resize_frames(pictures, resize)
-            mask, background = resize_nearest(mask, resize), resize_frames(background[None], resize)[0]
-        return PairFrames(episode.name, real, pictures, mask, background, kind)
+        every = np.arange(episode.num_frames)
+        kept = every if numbers is None else numbers
+        stored = sim.frames.size
+        resize = None if self.size == stored else Resize(height=self.size[0], width=self.size[1])
+
+        def pictures(source: FrameSource, rows: Int[np.ndarray, " n"]) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
+            for frame in chosen_frames(source, rows):
+                yield frame if resize is None else resize_frames(frame[None], resize)[0]
+
+        masks = (mask[None, ..., 0] > MASK_LEVEL for mask in chosen_frames(sim.masks, kept))
+        background = self._background(episode, stored)
+        real: list[np.ndarray] = []
+        mean = None
+        if with_mean and numbers is not None:
+            mean = mean_image(_keeping(pictures(episode.view(REAL).frames, every), set(numbers.tolist()), real))
+        else:
+            real += pictures(episode.view(REAL).frames, kept)
+        return PairFrames(
+            name=episode.name,
+            real=np.stack(real),
+            sim=np.stack(list(pictures(sim.frames, kept))),
+            mask=np.concatenate([mask if resize is None else resize_nearest(mask, resize) for mask in masks]),
+            background=background if resize is None else resize_frames(background[None], resize)[0],
+            kind=self.record["background"]["kind"],
+            numbers=numbers,
+            num_frames=episode.num_frames,
+            mean=mean,
+        )
 
     def _background(self, episode: Episode, size: tuple[int, int]) -> UInt8[np.ndarray, "h w 3"]:
         declared = self.record["background"]
@@ -122,6 +171,16 @@ class PairReader:
             return np.asarray(Image.open(path).convert("RGB"))
         except OSError as error:
             raise ValueError(f"{path}: the background of episode {episode.name} cannot be read ({error})") from None
+
+
+def _keeping(
+    frames: Iterator[UInt8[np.ndarray, "h w 3"]], wanted: set[int], kept: list[np.ndarray]
+) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
+    """All frames, of which the wanted ones are put aside."""
+    for number, frame in enumerate(frames):
+        if number in wanted:
+            kept.append(frame)
+        yield frame
 
 
 def _near(side: int, multiple: int) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from simforcing.data.backgrounds import BackgroundKind
@@ -96,7 +96,7 @@ class EpisodeMotion:
     def __init__(self, pair: PairFrames, autoencoder: Autoencoder, config: AgreementConfig) -> None:
         self.pair, self.config = pair, config
         self._autoencoder = autoencoder
-        self.starts, self.num_frames = clip_starts(len(pair.real), autoencoder.temporal_factor, config)
+        self.starts, self.num_frames = clip_starts(pair.num_frames, autoencoder.temporal_factor, config)
         self._real = self._motion(pair.real, 0)
         self._sim: dict[tuple[str, int, int], ClipMotion] = {}
 
@@ -137,17 +137,16 @@ class EpisodeMotion:
         self, frames: UInt8[np.ndarray, "f h w 3"], shift: int, starts: Sequence[int] | None = None
     ) -> Float[Tensor, "n d c h2 w2"]:
         chosen = [start - shift for start in (self.starts if starts is None else starts)]
-        return torch.stack(
-            [
-                motion_of(frames[start : start + self.num_frames], self._autoencoder, self.config.step)
-                for start in chosen
-            ]
-        )
+        windows = [frames[self._window(start)] for start in chosen]
+        return torch.stack([motion_of(window, self._autoencoder, self.config.step) for window in windows])
+
+    def _window(self, start: int) -> Int[np.ndarray, " f"]:
+        return self.pair.at(np.arange(start, start + self.num_frames))
 
     def _moving(self, pair: PairFrames, start: int) -> Bool[np.ndarray, "d h2 w2"]:
         """Cells with a pixel in which the robot comes, goes or changes between the frames of a difference."""
         factor, side, step = self._autoencoder.temporal_factor, self._autoencoder.spatial_factor, self.config.step
-        window = slice(start, start + self.num_frames)
+        window = self._window(start)
         mask, sim = pair.mask[window], pair.sim[window].astype(np.int16)
         ends = np.arange(0, self.num_frames, factor)
         cells = []
@@ -175,6 +174,13 @@ def clip_starts(num_frames: int, factor: int, config: AgreementConfig) -> tuple[
     count = (room - 1) // (length - 1)
     chosen = np.unique(np.linspace(0, count - 1, min(count, config.max_clips)).round().astype(int))
     return [margin + int(i) * (length - 1) for i in chosen], length
+
+
+def clip_frames(num_frames: int, factor: int, config: AgreementConfig) -> Int[np.ndarray, " f"]:
+    """All frames that an episode's clips need, at every shift. Raises like `clip_starts`."""
+    starts, length = clip_starts(num_frames, factor, config)
+    margin = max(abs(shift) for shift in (*config.shifts, 0))
+    return np.unique([np.arange(start - margin, start + length + margin) for start in starts])
 
 
 @torch.no_grad()

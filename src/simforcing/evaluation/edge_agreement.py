@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Complex, Float, Int, UInt8
 from scipy.ndimage import gaussian_filter1d
 
+from simforcing.data.pair_frames import PairFrames
 from simforcing.evaluation.frames import LUMA
 
 NOISE_LEVELS = 3.0  # grey levels per pixel: gradients below count little
@@ -48,32 +49,42 @@ class EdgeAgreement:
         return float(np.hypot(*self.offset_px))
 
 
+def compared_frames(
+    num_frames: int, shifts: tuple[int, ...], allowed: Int[np.ndarray, " n"] | None = None
+) -> Int[np.ndarray, " m"]:
+    """Real frames that are compared: with a sim frame at every shift; of many, some, evenly spread.
+
+    Args:
+        allowed: those to choose from; None: all.
+    """
+    margin = max(abs(shift) for shift in (*shifts, 0))
+    chosen = np.arange(num_frames) if allowed is None else allowed
+    chosen = chosen[(chosen >= margin) & (chosen < num_frames - margin)]
+    if len(chosen) < 2:
+        raise ValueError(f"{len(chosen)} frames to compare edges in, at least 2 are needed")
+    return chosen[np.unique(np.linspace(0, len(chosen) - 1, min(len(chosen), MAX_FRAMES)).round().astype(int))]
+
+
 def edge_agreement(
-    real: UInt8[np.ndarray, "f h w 3"],
-    sim: UInt8[np.ndarray, "f h w 3"],
-    mask: Bool[np.ndarray, "f h w"],
-    *,
-    shifts: tuple[int, ...] = (0,),
-    rows: Int[np.ndarray, " n"] | None = None,
+    pair: PairFrames, *, shifts: tuple[int, ...] = (0,), allowed: Int[np.ndarray, " n"] | None = None
 ) -> EdgeAgreement:
     """Compare an episode's frames.
 
     Args:
-        mask: of the sim's robot: its outline counts as an edge on any background.
+        pair: its mask's outline counts as an edge on any background.
         shifts: real frame i stands beside sim frame i - shift.
-        rows: real frames that are compared; None: all. Of many, some are taken, evenly spread.
+        allowed: real frames that may be compared; None: all.
+
+    Raises ValueError where fewer than two frames can be.
     """
-    chosen = np.arange(len(real)) if rows is None else rows
-    margin = max(abs(shift) for shift in (*shifts, 0))
-    chosen = chosen[(chosen >= margin) & (chosen < len(real) - margin)]
-    if len(chosen) < 2:
-        raise ValueError(f"{len(chosen)} frames to compare edges in, at least 2 are needed")
-    chosen = chosen[np.unique(np.linspace(0, len(chosen) - 1, min(len(chosen), MAX_FRAMES)).round().astype(int))]
+    chosen = compared_frames(pair.num_frames, shifts, allowed)
+    real, sim, mask = pair.real, pair.sim, pair.mask
     radius_px = max(3, round(RADIUS * min(real.shape[1:3])))
-    first = moving_edges(real[chosen])
+    first = moving_edges(real[pair.at(chosen)])
     by_shift = {}
     for shift in sorted({0, *shifts}, key=abs):
-        second = moving_edges(sim[chosen - shift], mask[chosen - shift])
+        beside = pair.at(chosen - shift)
+        second = moving_edges(sim[beside], mask[beside])
         scale = np.sqrt(np.square(np.abs(first)).sum() * np.square(np.abs(second)).sum())
         by_shift[shift] = float(np.real(first * second.conj()).sum() / scale) if scale > 0 else 0.0
         if shift == 0:

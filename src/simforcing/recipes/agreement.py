@@ -3,21 +3,24 @@
 Writes agreement.json and agreement.png; what is measured and the thresholds: docs/pair-agreement.md.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
+from jaxtyping import Int
 
+from simforcing.data.backgrounds import plate_rows
 from simforcing.data.open import open_dataset
 from simforcing.data.pair_frames import PairFrames, PairReader
 from simforcing.data.validate import describe
-from simforcing.evaluation.agreement import AgreementConfig, EpisodeMotion, Setting, Sums, interval
+from simforcing.evaluation.agreement import AgreementConfig, EpisodeMotion, Setting, Sums, clip_frames, interval
 from simforcing.evaluation.agreement_figure import write_figure
 from simforcing.evaluation.agreement_result import EpisodeAgreement, SetAgreement, agreement_record, panels
 from simforcing.evaluation.agreement_verdict import Judged, Thresholds, Verdict, judged
-from simforcing.evaluation.edge_agreement import EdgeAgreement, edge_agreement
+from simforcing.evaluation.edge_agreement import EdgeAgreement, compared_frames, edge_agreement
 from simforcing.evaluation.intervals import Interval
 from simforcing.models.autoencoder import TinyAutoencoder, TinyAutoencoderConfig
 from simforcing.models.taef2 import HUB_ID, Taef2
@@ -116,7 +119,8 @@ class _Comparison:
         """Compare one, or note why it cannot be."""
         config, own = self._options.compare, Setting(background=self._background)
         try:
-            pair = self._reader.read(episode)
+            allowed = self._unfitted(episode)
+            pair = self._reader.read(episode, self._needed(episode, allowed), with_mean="mean" in config.backgrounds)
             motion = EpisodeMotion(pair, self._autoencoder, config)
         except ValueError as error:
             self._left_out[episode.name] = str(error)
@@ -130,7 +134,7 @@ class _Comparison:
             *(Setting(background=own.background, moved_px=pixels) for pixels in config.moved_px),
         ]
         self._sums[episode.name] = {setting: motion.sums(setting) for setting in settings}
-        self._edges[episode.name] = self._compare_edges(pair)
+        self._edges[episode.name] = self._compare_edges(pair, allowed)
         other = Setting(background=own.background, source="other")
         if self._last is not None:
             self._sums[episode.name][other] = motion.sums(other, self._last)
@@ -171,15 +175,27 @@ class _Comparison:
         assert own is not None
         return judged(edges, own, other, min(self._reader.size), self._options.thresholds)
 
-    def _compare_edges(self, pair: PairFrames) -> EdgeAgreement | None:
-        """In frames that the calibration was not fitted to, where the record tells which."""
-        fitted = self._reader.record["episodes"].get(pair.name, {}).get("fitted_frames", [])
-        rows = np.setdiff1d(np.arange(len(pair.real)), np.asarray(fitted, dtype=int))
-        rows = rows if len(rows) >= LEAST_UNFITTED else np.arange(len(pair.real))
+    def _compare_edges(self, pair: PairFrames, allowed: Int[np.ndarray, " n"]) -> EdgeAgreement | None:
         try:
-            return edge_agreement(pair.real, pair.sim, pair.mask, shifts=self._options.compare.shifts, rows=rows)
+            return edge_agreement(pair, shifts=self._options.compare.shifts, allowed=allowed)
         except ValueError:
             return None
+
+    def _unfitted(self, episode: Episode) -> Int[np.ndarray, " n"]:
+        """Frames that the calibration was not fitted to, where the record tells which and enough are left."""
+        fitted = self._reader.record["episodes"].get(episode.name, {}).get("fitted_frames", [])
+        every = np.arange(episode.num_frames)
+        rows = np.setdiff1d(every, np.asarray(fitted, dtype=int))
+        return rows if len(rows) >= LEAST_UNFITTED else every
+
+    def _needed(self, episode: Episode, allowed: Int[np.ndarray, " n"]) -> Int[np.ndarray, " f"]:
+        """Frames for clips, edges and plates: the rest of a long episode is never held."""
+        config, count = self._options.compare, episode.num_frames
+        needed = [clip_frames(count, self._autoencoder.temporal_factor, config), np.array(plate_rows(count))]
+        with suppress(ValueError):  # too few for edges: then there are none
+            chosen = compared_frames(count, config.shifts, allowed)
+            needed += [chosen - shift for shift in (0, *config.shifts)]
+        return np.unique(np.concatenate(needed))
 
 
 def _autoencoder(reader: PairReader, options: AgreementOptions) -> Autoencoder:
@@ -190,10 +206,12 @@ def _autoencoder(reader: PairReader, options: AgreementOptions) -> Autoencoder:
     episodes = reader.data.episodes
     clips: list[np.ndarray] = []
     for i in np.unique(np.linspace(0, len(episodes) - 1, min(len(episodes), FIT_EPISODES)).round().astype(int)):
-        pair = reader.read(episodes[i])
-        last = len(pair.real) - factor - 1
-        starts = np.unique(np.linspace(0, last, FIT_CLIPS).round().astype(int)) if last >= 0 else []
-        clips += [frames[start : start + factor + 1] for frames in (pair.real, pair.sim) for start in starts]
+        last = episodes[i].num_frames - factor - 1
+        if last < 0:
+            continue
+        windows = np.unique(np.linspace(0, last, FIT_CLIPS).round().astype(int))[:, None] + np.arange(factor + 1)
+        pair = reader.read(episodes[i], np.unique(windows))
+        clips += [frames[pair.at(window)] for frames in (pair.real, pair.sim) for window in windows]
     if not clips:
         raise ValueError(f"{reader.data.root}: no episode has {factor + 1} frames")
     config = TinyAutoencoderConfig(channels=options.channels, temporal_factor=factor, num_decoder_blocks=0)

@@ -13,6 +13,7 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 from scipy.ndimage import binary_dilation
 
+from simforcing.data.footage import chosen_frames
 from simforcing.data.lerobot import episode_names, read_columns
 from simforcing.data.open import open_dataset
 from simforcing.data.pair_jobs import REAL, SIM
@@ -160,7 +161,7 @@ def _shown(data: EpisodeSet, episode: Episode, record: dict[str, Any] | None, va
     masks = episode.view(SIM).masks
     panels = [(REAL, "", real), (SIM, f"on {record['background']['kind']}", sim)]
     if masks is not None:
-        inside = np.concatenate([masks.read(i, i + 1)[..., 0] > MASK_LEVEL for i in rows])
+        inside = np.stack([mask[..., 0] > MASK_LEVEL for mask in chosen_frames(masks, np.array(rows))])
         panels.append(("overlay", "the sim's mask over the real frame", overlay(real, inside)))
     strips = [_strip(panels, fps)]
     if variants:
@@ -191,7 +192,7 @@ def thinned(num_frames: int) -> list[int]:
 
 
 def _frames(one: View, rows: list[int]) -> UInt8[np.ndarray, "f h w 3"]:
-    return one.frames.read(0, rows[-1] + 1)[rows]
+    return np.stack(list(chosen_frames(one.frames, np.array(rows))))
 
 
 def overlay(real: UInt8[np.ndarray, "f h w 3"], inside: np.ndarray) -> UInt8[np.ndarray, "f h2 w2 3"]:

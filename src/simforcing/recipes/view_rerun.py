@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from simforcing.data.footage import chosen_frames
 from simforcing.data.lerobot import episode_names, read_columns
 from simforcing.data.pair_jobs import REAL, SIM
 from simforcing.sim.model import RobotModel
@@ -62,15 +63,16 @@ def write_recording(
         recording.set_time("frame", sequence=step)
         recording.log("task", rr.TextDocument(f"{episode.name}: {episode.task}"))
         _log_camera(recording, rr, episode)
-        real, sim = episode.view(REAL).frames, episode.view(SIM).frames
-        for i, row in enumerate(qpos):
+        numbers = np.arange(len(qpos))
+        real, sim = (chosen_frames(episode.view(view).frames, numbers) for view in (REAL, SIM))
+        for row, real_frame, sim_frame in zip(qpos, real, sim, strict=True):
             recording.set_time("frame", sequence=step)
             recording.set_time("time", duration=step / episode.fps)
             robot.place(row)
             for shape, pose in zip(shapes, shape_poses(robot, shapes), strict=True):
                 recording.log(f"world/robot/{shape.name}", rr.Transform3D(translation=pose[:3, 3], mat3x3=pose[:3, :3]))
-            recording.log("world/camera/real", rr.Image(real.read(i, i + 1)[0]).compress())
-            recording.log("sim", rr.Image(sim.read(i, i + 1)[0]).compress())
+            recording.log("world/camera/real", rr.Image(real_frame).compress())
+            recording.log("sim", rr.Image(sim_frame).compress())
             step += 1
     recording.flush()
 
