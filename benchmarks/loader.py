@@ -19,7 +19,7 @@ from machine import cpu_seconds, describe, median_ratio
 from simforcing.data.clips import Clips
 from simforcing.data.latents import LatentWindows, encode_clips
 from simforcing.data.open import open_dataset
-from simforcing.data.tabletop import write_tabletop
+from simforcing.data.tabletop import TabletopSets
 from simforcing.recipes.run import Run, RunOptions
 from simforcing.recipes.tabletop import tabletop
 from simforcing.training.draws import draw, window_indices
@@ -68,7 +68,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        write_tabletop(Path(folder), num_episodes=NUM_EPISODES, seed=0)
+        TabletopSets(num_episodes=NUM_EPISODES, seed=0).write(Path(folder))
         data = open_dataset(str(Path(folder) / "episodes"))
         run = tabletop(data, RunOptions())
         spent = cpu_seconds(pieces(run, list(data.episodes)), args.rounds)

@@ -15,8 +15,9 @@ from types import ModuleType
 import pytest
 
 from simforcing import RunOptions, execute, open_dataset, recipe_named
-from simforcing.data.tabletop import write_tabletop
+from simforcing.data.tabletop import TabletopSets
 from simforcing.data.video import VideoFrames
+from simforcing.sim.tabletop import TabletopConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -71,7 +72,9 @@ def test_every_command_of_the_document_runs(document: Path, programs: str, tmp_p
 
 
 def test_the_example_predicts_a_clip_of_a_debug_run(tmp_path: Path):
-    write_tabletop(tmp_path, num_episodes=3, seed=0, num_frames=9, size=32, num_processes=1)
+    TabletopSets(num_episodes=3, seed=0, simulator=TabletopConfig(num_frames=9, size_px=32), num_processes=1).write(
+        tmp_path
+    )
     data = open_dataset(tmp_path / "episodes")
     options = RunOptions(num_steps=1, batch_size=2, held_out=1)
     run = recipe_named("debug")(data, options)

@@ -13,8 +13,9 @@ from simforcing.data.counterfactuals import counterfactual_groups
 from simforcing.data.lerobot import read_columns
 from simforcing.data.lerobot_writer import LeRobotWriter
 from simforcing.data.open import open_dataset
-from simforcing.data.tabletop import write_tabletop
+from simforcing.data.tabletop import TabletopSets
 from simforcing.data.video import ArrayDepth, ArrayFrames
+from simforcing.sim.tabletop import TabletopConfig
 from simforcing.types import LAYOUTS, Camera, EpisodeSet
 from simforcing.types.conversions import convert_actions
 
@@ -190,9 +191,13 @@ def test_masks_cameras_and_extra_columns_of_a_lerobot_set_arrive(
 def test_a_converted_counterfactual_set_keeps_its_groups_even_where_an_episode_is_left_out(
     tmp_path: Path, lines: list[str]
 ) -> None:
-    write_tabletop(
-        tmp_path, num_episodes=1, seed=0, num_frames=4, size=16, num_counterfactual_starts=3, num_processes=1
-    )
+    TabletopSets(
+        num_episodes=1,
+        num_counterfactual_starts=3,
+        seed=0,
+        simulator=TabletopConfig(num_frames=4, size_px=16),
+        num_processes=1,
+    ).write(tmp_path)
     source = tmp_path / "counterfactuals"
     whole = convert(source, tmp_path / "whole", layout=None, version="v2.1", report=lines.append)
     before, after = counterfactual_groups(open_dataset(source)), counterfactual_groups(whole)

@@ -9,9 +9,10 @@ from PIL import Image
 
 from simforcing.data.open import open_dataset
 from simforcing.data.overlay import OUTLINE, TILE_PX, TITLE_PX, outlined, write_sheet
-from simforcing.data.tabletop import VIEW, true_cameras, write_tabletop
+from simforcing.data.tabletop import VIEW, TabletopSets, true_cameras
 from simforcing.sim.model import RobotModel
 from simforcing.sim.replay import Layouts, replay
+from simforcing.sim.tabletop import TabletopConfig
 from simforcing.sim.tabletop_arm import TABLETOP_ARM
 from simforcing.types import Episode
 from simforcing.types.calibration import Calibration, EpisodeFit, GroupFit
@@ -24,7 +25,9 @@ Set = tuple[dict[str, Episode], dict[str, np.ndarray], Calibration]
 def tabletop(tmp_path_factory: pytest.TempPathFactory) -> Set:
     """Two episodes with their true cameras as two groups."""
     root = tmp_path_factory.mktemp("sheet")
-    write_tabletop(root, num_episodes=2, seed=0, num_frames=9, size=64, num_processes=1)
+    TabletopSets(num_episodes=2, seed=0, simulator=TabletopConfig(num_frames=9, size_px=64), num_processes=1).write(
+        root
+    )
     data = open_dataset(root / "episodes")
     robot, layouts = RobotModel(TABLETOP_ARM), Layouts.of(data)
     qpos = {episode.name: replay(robot, episode, layouts).qpos for episode in data.episodes}

@@ -8,15 +8,18 @@ import pytest
 
 from simforcing.data.lerobot import read_lerobot
 from simforcing.data.pair_frames import PairFrames, PairReader
-from simforcing.data.tabletop import write_tabletop
+from simforcing.data.tabletop import TabletopSets
 from simforcing.recipes.simulate import SimulateOptions, simulate
+from simforcing.sim.tabletop import TabletopConfig
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One demonstration, and its sim on grey, white and its clean plate."""
     root = tmp_path_factory.mktemp("table")
-    write_tabletop(root, num_episodes=1, seed=4, num_frames=9, size=48, num_processes=1)
+    TabletopSets(num_episodes=1, seed=4, simulator=TabletopConfig(num_frames=9, size_px=48), num_processes=1).write(
+        root
+    )
     for kind in ("grey", "white", "plate"):
         options = SimulateOptions(variants=0, background=kind)
         simulate(str(root / "episodes"), root / kind, options, processes=1, report=lambda line: None)

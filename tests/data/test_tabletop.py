@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from simforcing.data.tabletop import TabletopSets, true_cameras, write_tabletop
+from simforcing.data.tabletop import TabletopSets, true_cameras
 from simforcing.data.windows import MASK_LEVEL
 from simforcing.sim.real_like import RealLike
 from simforcing.sim.tabletop import BRANCHES, TabletopConfig
@@ -18,16 +18,13 @@ lerobot = pytest.importorskip("simforcing.data.lerobot", reason="the LeRobot rea
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[int, int]]]:
     root, calls = tmp_path_factory.mktemp("tabletop"), []
-    write_tabletop(
-        root,
+    TabletopSets(
         num_episodes=3,
-        seed=0,
-        num_frames=7,
-        size=32,
         num_counterfactual_starts=2,
+        seed=0,
+        simulator=TabletopConfig(num_frames=7, size_px=32),
         num_processes=1,
-        progress=lambda done, total: calls.append((done, total)),
-    )
+    ).write(root, lambda done, total: calls.append((done, total)))
     return root, calls
 
 
@@ -72,7 +69,9 @@ def test_counterfactual_rows_name_start_and_branch(written: tuple[Path, list[tup
 
 
 def test_processes_do_not_change_what_is_written(written: tuple[Path, list[tuple[int, int]]], tmp_path: Path):
-    write_tabletop(tmp_path, num_episodes=3, seed=0, num_frames=7, size=32, num_processes=2)
+    TabletopSets(num_episodes=3, seed=0, simulator=TabletopConfig(num_frames=7, size_px=32), num_processes=2).write(
+        tmp_path
+    )
     one, two = (lerobot.read_lerobot(root / "episodes").episodes for root in (written[0], tmp_path))
     for a, b in zip(one, two, strict=True):
         np.testing.assert_array_equal(a.action, b.action)
@@ -81,7 +80,7 @@ def test_processes_do_not_change_what_is_written(written: tuple[Path, list[tuple
 
 def test_an_existing_set_is_never_touched(written: tuple[Path, list[tuple[int, int]]]):
     with pytest.raises(ValueError, match="exists already"):
-        write_tabletop(written[0], num_episodes=1, seed=0)
+        TabletopSets(num_episodes=1, seed=0).write(written[0])
 
 
 def test_overwriting_replaces_an_older_set(tmp_path: Path):
@@ -124,7 +123,9 @@ def test_an_interrupted_run_leaves_no_set_behind(tmp_path: Path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_tabletop(tmp_path, num_episodes=4, seed=0, num_frames=3, size=16, num_processes=2, progress=interrupt)
+        TabletopSets(num_episodes=4, seed=0, simulator=TabletopConfig(num_frames=3, size_px=16), num_processes=2).write(
+            tmp_path, interrupt
+        )
     assert not list(tmp_path.iterdir())
 
 

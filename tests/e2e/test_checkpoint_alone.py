@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from simforcing.data.open import open_dataset
-from simforcing.data.tabletop import write_tabletop
+from simforcing.data.tabletop import TabletopSets
 from simforcing.models.bundle import load_bundle
 from simforcing.models.mixture import Mixture
 from simforcing.models.world_model import WorldModelConfig
@@ -15,6 +15,7 @@ from simforcing.nn.strict import load_strictly
 from simforcing.recipes import recipe_named
 from simforcing.recipes.execute import execute
 from simforcing.recipes.run import RunOptions
+from simforcing.sim.tabletop import TabletopConfig
 from simforcing.training.checkpoint import CHECKPOINT_FOLDER, list_checkpoints, read_checkpoint
 from simforcing.types import DataSpec, EpisodeSet, from_json
 
@@ -24,7 +25,9 @@ OPTIONS = RunOptions(num_steps=3, batch_size=2, held_out=1)
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> EpisodeSet:
     root = tmp_path_factory.mktemp("set")
-    write_tabletop(root, num_episodes=3, seed=0, num_frames=9, size=32, num_processes=1)
+    TabletopSets(num_episodes=3, seed=0, simulator=TabletopConfig(num_frames=9, size_px=32), num_processes=1).write(
+        root
+    )
     return open_dataset(root / "episodes")
 
 

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from simforcing.data.tabletop import write_tabletop
+from simforcing.data.tabletop import TabletopSets
+from simforcing.sim.tabletop import TabletopConfig
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
 TRAIN = ("--recipe", "debug", "--held-out", "2")
@@ -29,7 +30,13 @@ def run(*arguments: object, launcher: tuple[str, ...] = (sys.executable, "-m")) 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("e2e")
-    write_tabletop(folder, num_episodes=6, seed=0, num_frames=13, size=32, num_counterfactual_starts=2, num_processes=1)
+    TabletopSets(
+        num_episodes=6,
+        num_counterfactual_starts=2,
+        seed=0,
+        simulator=TabletopConfig(num_frames=13, size_px=32),
+        num_processes=1,
+    ).write(folder)
     result = run("train", folder / "episodes", "--out", folder / "run", *TRAIN)
     assert result.returncode == 0, result.stderr
     return folder
@@ -123,7 +130,9 @@ def test_another_layout_is_refused_by_name(root: Path, tmp_path: Path):
 def test_a_broken_video_costs_its_episode_by_name(root: Path, tmp_path: Path):
     """The episodes that share the damaged stretch are named and left out; the others are trained on."""
     other = tmp_path / "episodes"
-    write_tabletop(tmp_path, num_episodes=6, seed=0, num_frames=13, size=32, num_processes=1)
+    TabletopSets(num_episodes=6, seed=0, simulator=TabletopConfig(num_frames=13, size_px=32), num_processes=1).write(
+        tmp_path
+    )
     video = next(other.glob("videos/**/*.mp4"))
     content = bytearray(video.read_bytes())
     middle = len(content) // 2

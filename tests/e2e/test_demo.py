@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simforcing.data.tabletop import TabletopSets, write_tabletop
+from simforcing.data.tabletop import TabletopSets
 from simforcing.recipes.demo import SMOKE, tabletop_data
 from simforcing.recipes.tabletop_sets import simulate_tabletop
 from simforcing.sim.tabletop import TabletopConfig
@@ -27,7 +27,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A simulated set, another one of the same kind, and a finished run on the first."""
     folder = tmp_path_factory.mktemp("demo")
     for name, seed in (("first", 0), ("second", 1)):
-        write_tabletop(folder / name, num_episodes=4, seed=seed, num_frames=13, size=32, num_processes=1)
+        TabletopSets(
+            num_episodes=4, seed=seed, simulator=TabletopConfig(num_frames=13, size_px=32), num_processes=1
+        ).write(folder / name)
     result = run("train", folder / "first/episodes", "--out", folder / "run", "--recipe", "debug", "--held-out", 2)
     assert result.returncode == 0, result.stderr
     return folder

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from simforcing.data.tabletop import write_tabletop
+from simforcing.data.tabletop import TabletopSets
+from simforcing.sim.tabletop import TabletopConfig
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
 
@@ -23,7 +24,9 @@ def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("simulated")
-    write_tabletop(folder, num_episodes=2, seed=0, num_frames=5, size=32, num_processes=1)
+    TabletopSets(num_episodes=2, seed=0, simulator=TabletopConfig(num_frames=5, size_px=32), num_processes=1).write(
+        folder
+    )
     return folder
 
 

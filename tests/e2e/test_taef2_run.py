@@ -8,7 +8,7 @@ import torch
 
 from simforcing.data.clips import Clips
 from simforcing.data.open import open_dataset
-from simforcing.data.tabletop import write_tabletop
+from simforcing.data.tabletop import TabletopSets
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.sampler import SamplerConfig
 from simforcing.models.bundle import load_bundle
@@ -16,6 +16,7 @@ from simforcing.models.taef2 import Taef2
 from simforcing.recipes import recipe_named
 from simforcing.recipes.execute import execute
 from simforcing.recipes.run import RunOptions
+from simforcing.sim.tabletop import TabletopConfig
 
 
 @pytest.fixture
@@ -27,7 +28,9 @@ def weights(shared_dir: Path) -> Path:
 
 
 def test_a_taef2_run_trains_saves_loads_and_predicts(weights: Path, tmp_path: Path):
-    write_tabletop(tmp_path, num_episodes=3, seed=0, num_frames=5, size=32, num_processes=1)
+    TabletopSets(num_episodes=3, seed=0, simulator=TabletopConfig(num_frames=5, size_px=32), num_processes=1).write(
+        tmp_path
+    )
     data = open_dataset(tmp_path / "episodes")
     options = RunOptions(
         autoencoder="taef2", taef2_path=str(weights), num_steps=1, batch_size=2, size=(32, 32), num_frames=3, held_out=1

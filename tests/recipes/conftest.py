@@ -13,11 +13,12 @@ from pairing import SIZE as PAIR_SIZE
 from pairing import run as simulate_pairs
 
 from simforcing.data.open import open_dataset
-from simforcing.data.tabletop import write_tabletop
+from simforcing.data.tabletop import TabletopSets
 from simforcing.data.video import ArrayFrames
 from simforcing.recipes import recipe_named
 from simforcing.recipes.execute import execute
 from simforcing.recipes.run import RunOptions
+from simforcing.sim.tabletop import TabletopConfig
 from simforcing.types import Episode, EpisodeSet, View, layout_named
 
 NUM_FRAMES, SIDE = 13, 32
@@ -27,9 +28,13 @@ NUM_FRAMES, SIDE = 13, 32
 def tabletop_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six episodes and one counterfactual start of the simulated table top."""
     root = tmp_path_factory.mktemp("tabletop")
-    write_tabletop(
-        root, num_episodes=6, seed=0, num_frames=NUM_FRAMES, size=SIDE, num_counterfactual_starts=2, num_processes=1
-    )
+    TabletopSets(
+        num_episodes=6,
+        num_counterfactual_starts=2,
+        seed=0,
+        simulator=TabletopConfig(num_frames=NUM_FRAMES, size_px=SIDE),
+        num_processes=1,
+    ).write(root)
     return root
 
 
@@ -86,7 +91,12 @@ def square_set() -> EpisodeSet:
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A few short episodes of the table top, to be simulated."""
     root = tmp_path_factory.mktemp("to_pair")
-    write_tabletop(root, num_episodes=NUM_PAIRS, seed=3, num_frames=PAIR_FRAMES, size=PAIR_SIZE, num_processes=1)
+    TabletopSets(
+        num_episodes=NUM_PAIRS,
+        seed=3,
+        simulator=TabletopConfig(num_frames=PAIR_FRAMES, size_px=PAIR_SIZE),
+        num_processes=1,
+    ).write(root)
     return root / "episodes"
 
 

@@ -8,11 +8,12 @@ import pytest
 from pairing import calibration_of
 
 from simforcing import cli
-from simforcing.data.tabletop import write_tabletop
+from simforcing.data.tabletop import TabletopSets
 from simforcing.evaluation.agreement import AgreementConfig
 from simforcing.evaluation.agreement_result import table
 from simforcing.recipes.agreement import FIGURE, RESULTS, AgreementOptions, agreement
 from simforcing.recipes.simulate import SimulateOptions, simulate
+from simforcing.sim.tabletop import TabletopConfig
 
 OPTIONS = AgreementOptions(channels=24, compare=AgreementConfig(backgrounds=("plate",), moved_px=(4,)))
 
@@ -24,7 +25,9 @@ def silent(line: str) -> None:
 @pytest.fixture(scope="module")
 def paired(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("pairs")
-    write_tabletop(root, num_episodes=3, seed=5, num_frames=21, size=48, num_processes=1)
+    TabletopSets(num_episodes=3, seed=5, simulator=TabletopConfig(num_frames=21, size_px=48), num_processes=1).write(
+        root
+    )
     simulate(str(root / "episodes"), root / "set", SimulateOptions(variants=0), processes=1, report=silent)
     return root / "set"
 

@@ -180,30 +180,3 @@ def true_cameras(root: str | Path) -> dict[str, Camera]:
     """Episode name -> the camera that a tabletop set was truly seen by. Raises ValueError where it is no such set."""
     path = Path(root) / "meta" / TRUTH_NAME
     return {name: camera_from_json(truth["camera"], f"{path}: {name}") for name, truth in read_json(path).items()}
-
-
-def write_tabletop(
-    root: str | Path,
-    *,
-    num_episodes: int,
-    seed: int,
-    num_frames: int = 33,
-    size: int = 64,
-    num_counterfactual_starts: int = 0,
-    num_processes: int | None = None,
-    progress: Progress | None = None,
-) -> None:
-    """Write tabletop data sets with the default scenes; see `TabletopSets.write`, which takes every other setting.
-
-    Args:
-        size: height and width of a frame in pixels.
-        progress: called with (episodes written, episodes in all) after each.
-    """
-    sets = TabletopSets(
-        num_episodes=num_episodes,
-        num_counterfactual_starts=num_counterfactual_starts,
-        seed=seed,
-        simulator=TabletopConfig(num_frames=num_frames, size_px=size),
-        num_processes=num_processes,
-    )
-    sets.write(root, progress)
