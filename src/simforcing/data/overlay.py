@@ -10,7 +10,7 @@ from scipy.ndimage import binary_erosion
 from simforcing.data.resize import resize_camera, resize_frames
 from simforcing.sim.robot import Robot
 from simforcing.sim.studio import Studio, shown_rows
-from simforcing.types import Camera, Episode, Resize
+from simforcing.types import Episode, Resize
 from simforcing.types.calibration import Calibration, GroupFit
 from simforcing.types.files import whole_file
 
