@@ -230,6 +230,20 @@ def test_joints_and_poses_in_one_state_are_checked_against_each_other(
         replay(robot, episode_of(state=rows), Layouts(state=layout))
 
 
+def test_joints_beside_poses_of_an_unlisted_layout_are_refused_and_joints_alone_are_not(
+    robot: RobotModel, states: np.ndarray, motion: np.ndarray
+):
+    unlisted = RobotModel(replace(TABLETOP_ARM, layouts=()))
+    both = replace(episode_of(state=states), joint=motion)
+    layouts = Layouts(state=LAYOUTS["tabletop"], joint=Layout(name="joints_only", parts=JOINTS))
+    assert replay(robot, both, layouts).source == "joints"
+    with pytest.raises(ValueError, match=r"layout tabletop; it knows: none; .*list the layout in the field layouts"):
+        replay(unlisted, both, layouts)
+    alone = replay(unlisted, replace(both, state=None), layouts)
+    np.testing.assert_array_equal(alone.joint_rad, motion)
+    assert alone.summary == "from joints: no recorded tool to check it by"
+
+
 def test_two_arms_are_replayed_from_joints_of_the_aloha_layout(two_arms: RobotModel):
     rng = np.random.default_rng(0)
     joint_rad = two_arms.home_rad + rng.uniform(-0.2, 0.2, (NUM_FRAMES, 12))

@@ -75,7 +75,7 @@ class Replay:
         openness: of each arm's gripper, 0 closed .. 1 open.
         source: what it was replayed from.
         position_error_m, rotation_error_rad: of the tool against the recorded states (for actions: the commands), of
-            the worse arm; 0 where only joints were recorded.
+            the worse arm; 0 where only joints were recorded, which nothing can check.
     """
 
     qpos: Float[np.ndarray, "f q"]
@@ -89,6 +89,8 @@ class Replay:
     def summary(self) -> str:
         """Source, largest and mean errors, in one line."""
         position_mm, rotation = 1000 * self.position_error_m, self.rotation_error_rad
+        if not (position_mm.any() or rotation.any()):
+            return f"from {self.source}: no recorded tool to check it by"
         return (
             f"from {self.source}: tool off by at most {position_mm.max():.2g} mm (mean {position_mm.mean():.2g})"
             f" and {rotation.max():.2g} rad (mean {rotation.mean():.2g})"
@@ -122,7 +124,7 @@ def replay(
     if table.has(arms, "joint"):
         joint_rad = _within_turns(robot, np.concatenate([table.joints(arm, frame_time_s) for arm in arms], axis=1))
         _check_joints(robot, episode, joint_rad, limits)
-        reference = next((state for state in tables if _tells_tool(robot.robot, state)), None)
+        reference = _measured_tool(robot.robot, tables)
     else:
         starts = [None] * len(arms) if start_rad is None or source == "states" else by_arm(robot.robot, start_rad)
         paths = [
@@ -217,16 +219,26 @@ def _choose_commanded(
     return "actions", table
 
 
-def _tells_tool(robot: Robot, table: Recording) -> bool:
-    """Whether it measured where the tools were."""
-    return not table.is_commanded and table.has(robot.arms, *POSE) and table.layout.name in robot.layouts
+def _measured_tool(robot: Robot, tables: list[Recording]) -> Recording | None:
+    """What measured where the tools were; None where no table tells.
+
+    Raises ValueError where only poses of an unknown frame do: joints that nothing checks would pass with any robot.
+    """
+    telling = [table for table in tables if not table.is_commanded and table.has(robot.arms, *POSE)]
+    for table in telling:
+        if table.layout.name in robot.layouts:
+            return table
+    for table in telling:
+        _require_known(robot, table.what, table.layout)
+    return None
 
 
 def _require_known(robot: Robot, what: str, layout: Layout) -> None:
     if layout.name not in robot.layouts:
         raise ValueError(
             f"{what}: robot {robot.name} does not know the tool frame of layout {layout.name}; it knows:"
-            f" {', '.join(robot.layouts) or 'none'} (field layouts of its description)"
+            f" {', '.join(robot.layouts) or 'none'}; if its tool is the one recorded, list the layout in the field"
+            " layouts of its description"
         )
 
 
