@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -99,6 +100,21 @@ def test_existing_sets_are_kept_unless_overwritten(source: Path, paired: Path) -
     with pytest.raises(ValueError, match="exists; choose another name or overwrite it"):
         run(source, paired, variants=0)
     assert tree(paired) == before
+
+
+@pytest.mark.parametrize(
+    ("given", "destination"),
+    [("set", "set"), ("set-variants", "set"), ("set.parts", "set"), ("set", "set/pairs"), ("in/set", "in"), ("a", ".")],
+)
+def test_a_source_is_never_replaced_by_what_is_made_of_it(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, destination: str
+) -> None:
+    shutil.copytree(source, tmp_path / given)
+    monkeypatch.chdir(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"must not contain each other|name a folder to create"):
+        run(Path(given), Path(destination), overwrite=True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_a_frame_that_does_not_decode_leaves_its_episode_out(

@@ -27,6 +27,7 @@ from simforcing.data.pair_jobs import (
     encoded,
     read_tables,
 )
+from simforcing.data.pair_places import parts_root
 from simforcing.data.pair_plan import PairPlan
 from simforcing.data.pair_record import RECORD_NAME, job_of, record_of, variants_root
 from simforcing.data.partial_folder import remove_set, why_kept
@@ -59,7 +60,7 @@ def write_pairs(
         ValueError: a set or parts of other options are in the way, or no episode could be rendered.
         OSError: the disk is full; finished episodes are kept.
     """
-    parts = root.with_name(f"{root.name}.parts")
+    parts = parts_root(root)
     is_variants_done = _refuse_existing(root, plan, overwrite=overwrite)
     with ExitStack() as stack:
         pairs = stack.enter_context(_writer(root, plan, is_pairs=True, overwrite=overwrite))

@@ -17,6 +17,7 @@ from simforcing.data.convert import BYTES_PER_PIXEL, SET_BYTES, check_free_space
 from simforcing.data.fleet import Engine, run_jobs
 from simforcing.data.open import open_dataset
 from simforcing.data.pair_jobs import Outcome, PairJob, Rendering, render_pair
+from simforcing.data.pair_places import require_apart, require_place
 from simforcing.data.pair_plan import PairPlan, Shot, layouts_to_keep, pair_bytes
 from simforcing.data.pair_record import in_millimetres, variants_root
 from simforcing.data.pairs import write_pairs
@@ -95,6 +96,9 @@ def simulate(
         RuntimeError: OpenGL is missing, or a process died.
     """
     destination = Path(destination)
+    require_place(destination)
+    if Path(source).exists():  # otherwise it is of a hub
+        require_apart(destination, Path(source))
     require_writable(destination)
     data = open_dataset(Path(source).absolute() if Path(source).exists() else source)
     for line in describe(data):
