@@ -1,5 +1,8 @@
 """A rendered robot can be put on another background, moved and cut out, without rendering again."""
 
+import json
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +11,7 @@ import pytest
 
 from simforcing.data.lerobot import read_lerobot
 from simforcing.data.pair_frames import PairFrames, PairReader
+from simforcing.data.pair_record import RECORD_NAME
 from simforcing.data.tabletop import TabletopSets
 from simforcing.recipes.simulate import SimulateOptions, simulate
 from simforcing.sim.tabletop import TabletopConfig
@@ -86,13 +90,35 @@ def test_a_set_that_is_not_paired_is_refused_and_a_missing_background_is_named(t
         PairReader(read_lerobot(table / "episodes"))
     data = read_lerobot(table / "plate")
     reader = PairReader(data)
-    reader.record = reader.record | {"background": reader.record["background"] | {"files": "meta/none_{index}.png"}}
-    with pytest.raises(ValueError, match=r"none_0\.png: the background of episode"):
+    reader.record = reader.record | {"background": reader.record["background"] | {"files": "meta/none_{index:06d}.png"}}
+    with pytest.raises(ValueError, match=r"none_000000\.png: the background of episode"):
         reader.read(data.episodes[0])
     episode = data.episodes[0]
     bare = replace(episode, views=tuple(replace(view, masks=None) for view in episode.views))
     with pytest.raises(ValueError, match="the sim has no mask"):
         reader.read(bare)
+
+
+@pytest.mark.parametrize(
+    ("background", "said"),
+    [
+        (5, "field background.kind is missing"),
+        ({"kind": "plate"}, "field background.files is missing"),
+        ({"kind": "foo"}, "field background.kind: 'foo'; choices: white, grey, mean, plate"),
+        ({"kind": "grey", "value": [1, 2]}, "field background.value: expected 3 numbers"),
+        ({"kind": "plate", "files": "../../{index:06d}.png"}, "background.files: .*lies outside of"),
+        ({"kind": "mean", "files": "/etc/{index:06d}.png"}, "background.files: .*lies outside of"),
+    ],
+)
+def test_a_background_that_cannot_be_used_is_one_line_naming_file_and_field(
+    background: object, said: str, table: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "set"
+    shutil.copytree(table / "grey", root)
+    path = root / "meta" / RECORD_NAME
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"background": background}))
+    with pytest.raises(ValueError, match=f"{re.escape(str(path))}: .*{said}"):
+        PairReader(read_lerobot(root))
 
 
 def test_chosen_frames_are_those_of_the_whole_episode_on_every_background(table: Path) -> None:

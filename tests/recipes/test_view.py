@@ -1,6 +1,8 @@
 """The page shows what the set holds, needs no other file or address, and never replaces one silently."""
 
 import base64
+import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -98,6 +100,45 @@ def test_unknown_episodes_and_files_in_the_way_are_refused(paired: Path, tmp_pat
     with pytest.raises(ValueError, match="exists; choose another name, or --overwrite"):
         page_of(paired, tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text() == "mine"
+
+
+def test_what_is_no_regular_file_is_never_replaced(paired: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "dangling").symlink_to(tmp_path / "absent")
+    for name, said in (("pipe", "no regular file"), ("dangling", "no regular file"), ("", "a folder")):
+        before = {path.name for path in tmp_path.iterdir()}
+        with pytest.raises(ValueError, match=f"{said}; choose another name"):
+            page_of(tmp_path / "no set at all", tmp_path / name, overwrite=True)  # said before anything is read
+        assert {path.name for path in tmp_path.iterdir()} == before
+    assert (tmp_path / "pipe").is_fifo()
+    with pytest.raises(ValueError, match="give them two names"):
+        page_of(paired, tmp_path / "page.html", rerun=tmp_path / "page.html")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((name, None) for name in ("rejected_proposals", "left_out", "source", "perturbation", "version", "seed")),
+        ("background", 5),
+        ("cameras", {}),
+        ("variants", "two"),
+        ("episodes", {"episode_000000": 3}),
+        ("episodes", {"episode_000000": {"position_error_m": "much"}}),
+    ],
+)
+def test_a_record_without_what_is_shown_is_one_line_naming_file_and_field(
+    field: str, value: object, paired: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "set"
+    shutil.copytree(paired, root)
+    path = root / "meta" / RECORD_NAME
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({key: one for key, one in record.items() if key != field or value is not None}))
+    if value is not None:
+        path.write_text(json.dumps(record | {field: value}))
+    with pytest.raises(ValueError, match=rf"{re.escape(str(path))}: field {field}"):
+        page_of(root, tmp_path / "page.html", episodes=("0",))
+    assert not (tmp_path / "page.html").exists()
 
 
 def test_a_few_episodes_and_frames_stand_for_many(paired: Path) -> None:

@@ -18,6 +18,7 @@ from scipy.ndimage import binary_dilation, binary_erosion, distance_transform_ed
 from simforcing.data.backgrounds import BackgroundKind, clean_plate, mean_image, plain, plate_rows
 from simforcing.data.footage import chosen_frames
 from simforcing.data.lerobot import episode_names
+from simforcing.data.pair_fields import background_path, require_background, require_episodes
 from simforcing.data.pair_jobs import PICTURED, REAL, SIM
 from simforcing.data.pair_record import paired_record
 from simforcing.data.resize import resize_frames, resize_nearest
@@ -108,7 +109,7 @@ class PairReader:
     Args:
         size: (height, width); None: as stored, both sides taken to the nearest of `multiple`.
 
-    Raises ValueError where the set is no paired one.
+    Raises ValueError where the set is no paired one, or its record cannot be used.
     """
 
     def __init__(self, data: EpisodeSet, size: tuple[int, int] | None = None, *, multiple: int = 1) -> None:
@@ -116,6 +117,8 @@ class PairReader:
         record = paired_record(data)
         if record is None:
             raise ValueError(f"{data.root}: no paired set (streams {REAL} and {SIM}); `simforcing simulate` makes one")
+        require_background(record, self.root)
+        require_episodes(record, self.root)
         self.record: dict[str, Any] = record
         height, width = data.episodes[0].view(REAL).frames.size
         self.size = size or (_near(height, multiple), _near(width, multiple))
@@ -166,11 +169,14 @@ class PairReader:
         declared = self.record["background"]
         if declared["kind"] not in PICTURED:
             return np.full((*size, 3), declared["value"], np.uint8)
-        path = self.root / declared["files"].format(index=self._names.index(episode.name))
+        path = background_path(declared, self.root, self._names.index(episode.name))
         try:
-            return np.asarray(Image.open(path).convert("RGB"))
-        except OSError as error:
+            picture = np.asarray(Image.open(path).convert("RGB"))
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise ValueError(f"{path}: the background of episode {episode.name} cannot be read ({error})") from None
+        if picture.shape[:2] != size:
+            raise ValueError(f"{path}: a background of {picture.shape[:2]} pixels, the frames have {size}")
+        return picture
 
 
 def _keeping(

@@ -1,6 +1,7 @@
 """A page to look at a data set: of a paired one real, sim, overlay and variants of chosen episodes, else its views."""
 
 import base64
+import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from scipy.ndimage import binary_dilation
 from simforcing.data.footage import chosen_frames
 from simforcing.data.lerobot import episode_names, read_columns
 from simforcing.data.open import open_dataset
+from simforcing.data.pair_fields import NUMBER, require_background, require_episodes, require_fields
 from simforcing.data.pair_jobs import REAL, SIM
 from simforcing.data.pair_record import RECORD_NAME, in_millimetres, job_of, paired_record, variants_root
 from simforcing.data.validate import describe
@@ -34,6 +36,18 @@ GAP_PX = 8
 TINT = np.array([18, 165, 148])
 TINT_SHARE = 0.35
 PAGE_CRF = 23
+RECORD_FIELDS: dict[str, type | tuple[type, ...]] = {  # of a paired set's record, that the page shows
+    "variants": int,
+    "rejected_proposals.rate": NUMBER,
+    "left_out": dict,
+    "source.data": str,
+    "source.view": str,
+    "source.kind": str,
+    "cameras": str,
+    "seed": int,
+    "perturbation": dict,
+    "version": str,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,18 +90,20 @@ def view(
 
     Raises:
         ModuleNotFoundError: a recording was asked for and rerun-sdk is not installed.
-        ValueError: an unknown episode, a frame that cannot be decoded, or a file that is there already.
+        ValueError: an unknown episode, a frame that cannot be decoded, a record that lacks what is shown, or a file
+            that is there already.
     """
+    out = Path(f"{Path(source).name}.html") if out is None else out
+    _require_free(out, rerun, overwrite)
     data = open_dataset(source)
     for line in describe(data):
         report(line)
     chosen = choose(data, episodes)
-    out = Path(f"{Path(source).name}.html") if out is None else out
     record = paired_record(data)
-    for path in filter(None, (out, rerun)):
-        require_writable(path.parent)
-        if path.exists() and not overwrite:
-            raise ValueError(f"{path} exists; choose another name, or --overwrite")
+    if record is not None:
+        require_background(record, Path(data.root))
+        require_episodes(record, Path(data.root))
+        require_fields(record, RECORD_FIELDS, Path(data.root))
     if rerun is not None:
         _record_3d(rerun, data, chosen, record, robot_path, report)
     variants = _variants(data, record, report) if record is not None else {}
@@ -98,6 +114,20 @@ def view(
     write_text(out, _page(data, shown, record))
     report(f"{out}: {len(shown)} episodes, {out.stat().st_size / 1e6:.1f} MB")
     return out
+
+
+def _require_free(out: Path, rerun: Path | None, overwrite: bool) -> None:
+    """See that files can be written there. A device, a pipe or a folder is never replaced, whatever is asked for."""
+    if rerun is not None and os.path.abspath(out) == os.path.abspath(rerun):
+        raise ValueError(f"{out}: both the page and the recording; give them two names")
+    for path in filter(None, (out, rerun)):
+        require_writable(path.parent)
+        if not os.path.lexists(path):
+            continue
+        if not path.is_file():
+            raise ValueError(f"{path}: {'a folder' if path.is_dir() else 'no regular file'}; choose another name")
+        if not overwrite:
+            raise ValueError(f"{path} exists; choose another name, or --overwrite")
 
 
 def _record_3d(
@@ -180,6 +210,8 @@ def _pair_numbers(entry: dict[str, Any]) -> list[tuple[str, str]]:
     if "lag" in entry:
         numbers.append(("lag", f"{entry['lag']}"))
     if "position_error_m" in entry:
+        if not (entry["position_error_m"] or entry["rotation_error_rad"]):  # never exact where it was computed
+            return [*numbers, (f"replayed from {entry['replayed_from']}", "no recorded tool to check it by")]
         error = f"{in_millimetres(entry['position_error_m'])}, {np.degrees(entry['rotation_error_rad']):.2f}°"
         numbers.append((f"replayed from {entry['replayed_from']}, off by at most", error))
     return numbers
@@ -259,12 +291,12 @@ def _page(data: EpisodeSet, shown: list[ShownEpisode], record: dict[str, Any] | 
     footer += [(f"{name} layout", layout.name) for name, layout in layouts if layout is not None]
     footer += [("fingerprint", data.fingerprint)]
     if record is not None:
-        worst_m = max(entry["position_error_m"] for entry in record["episodes"].values())
+        errors_m = [entry.get("position_error_m", 0.0) for entry in record["episodes"].values()]
         tiles += [
             ("background of the sim", record["background"]["kind"]),
             ("variants of each", f"{record['variants']}"),
             ("proposals rejected", f"{record['rejected_proposals']['rate']:.0%}"),
-            ("largest replay error", in_millimetres(worst_m)),
+            ("largest replay error", in_millimetres(max(errors_m)) if any(errors_m) else "not checked"),
         ]
         left_out |= record["left_out"]
         source = record["source"]
