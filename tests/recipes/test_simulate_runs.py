@@ -102,6 +102,61 @@ def test_existing_sets_are_kept_unless_overwritten(source: Path, paired: Path) -
     assert tree(paired) == before
 
 
+@pytest.fixture(scope="module")
+def stopped(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a run leaves that was stopped when all episodes were finished."""
+
+    def stop(writer: LeRobotWriter) -> None:
+        writer.abort()
+        raise KeyboardInterrupt
+
+    root = tmp_path_factory.mktemp("stopped")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LeRobotWriter, "close", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(source, root / "set", variants=2, depth=True, track=True)
+    return root / "set.parts"
+
+
+def test_damaged_parts_are_rendered_again(source: Path, paired: Path, stopped: Path, tmp_path: Path) -> None:
+    parts = tmp_path / "set.parts"
+    shutil.copytree(stopped, parts)
+    sim, tables = parts / "000000" / "sim.mp4", parts / "000001" / "tables.safetensors"
+    sim.write_bytes(sim.read_bytes()[:300])
+    content = bytearray(tables.read_bytes())
+    content[len(content) // 2] ^= 255
+    tables.write_bytes(content)
+    (parts / "000002" / "sim_depth.mkv").unlink()
+    lines = run(source, tmp_path / "set", variants=2, depth=True, track=True)
+    assert [line.removeprefix(f"{parts}/") for line in lines if line.endswith("rendered again")] == [
+        "000000: sim.mp4 is damaged; rendered again",
+        "000001: tables.safetensors is damaged; rendered again",
+        "000002: sim_depth.mkv is missing; rendered again",
+    ]
+    assert tree(tmp_path / "set") == tree(paired)
+
+
+def test_a_part_without_an_outcome_or_of_another_episode_is_rendered_again(
+    source: Path, paired: Path, stopped: Path, tmp_path: Path
+) -> None:
+    parts = tmp_path / "set.parts"
+    shutil.copytree(stopped, parts)
+    (parts / "000000" / "outcome.json").write_text("{")
+    shutil.rmtree(parts / "000001")
+    (parts / "000002").rename(parts / "000001")
+    lines = run(source, tmp_path / "set", variants=2, depth=True, track=True)
+    assert sum(line.endswith("rendered again") for line in lines) == 2
+    assert tree(tmp_path / "set") == tree(paired)
+
+
+def test_a_foreign_file_among_parts_is_not_removed(source: Path, stopped: Path, tmp_path: Path) -> None:
+    shutil.copytree(stopped, tmp_path / "set.parts")
+    (tmp_path / "set.parts" / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"notes\.txt lies among finished episodes.*move it away"):
+        run(source, tmp_path / "set", variants=2, depth=True, track=True)
+    assert (tmp_path / "set.parts" / "notes.txt").read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     ("given", "destination"),
     [("set", "set"), ("set-variants", "set"), ("set.parts", "set"), ("set", "set/pairs"), ("in/set", "in"), ("a", ".")],

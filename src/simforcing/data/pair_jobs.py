@@ -7,7 +7,7 @@ there. Nothing here imports torch: processes start quickly. Sets are put togethe
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from simforcing.data.convert import rows_per_frame
 from simforcing.data.depth_video import DepthWriter
 from simforcing.data.lerobot_episode import EncodedVideo
 from simforcing.data.lerobot_stats import ImageStats
+from simforcing.data.pair_parts import OUTCOME_FILE, flush, seal
 from simforcing.data.resize import resize_frames
 from simforcing.data.validate import table_fault
 from simforcing.data.variants import variant_tables
@@ -106,6 +107,7 @@ class Outcome:
         reason: why it was left out, in one line; empty where it was not.
         source: what the motion was replayed from.
         position_error_m, rotation_error_rad: largest errors of the replay.
+        files: size and hash of each other file of the part.
     """
 
     name: str
@@ -115,6 +117,7 @@ class Outcome:
     position_error_m: float = 0.0
     rotation_error_rad: float = 0.0
     variants: tuple[VariantOutcome, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)
 
 
 def render_pair(job: PairJob) -> Outcome:
@@ -125,6 +128,7 @@ def render_pair(job: PairJob) -> Outcome:
     _remake(partial)
     try:
         outcome = _PartWriter(job, partial).write()
+        outcome = replace(outcome, files=seal(partial))
     except ValueError as error:
         _remake(partial)
         reason = " ".join(str(error).split()).removeprefix(f"episode {job.episode.name}: ")
@@ -137,14 +141,15 @@ def render_pair(job: PairJob) -> Outcome:
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    write_json(partial / "outcome.json", to_json(outcome))
+    write_json(partial / OUTCOME_FILE, to_json(outcome))
     os.replace(partial, job.part)
+    flush(job.folder)
     return outcome
 
 
 def read_outcome(part: Path) -> Outcome:
     """What a finished part says. ValueError where it is damaged."""
-    return from_json(Outcome, read_json(part / "outcome.json"), str(part))
+    return from_json(Outcome, read_json(part / OUTCOME_FILE), str(part))
 
 
 def read_tables(part: Path) -> dict[str, np.ndarray]:

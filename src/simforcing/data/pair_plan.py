@@ -14,7 +14,7 @@ from simforcing.types.cameras import camera_to_json
 from simforcing.types.progress import Report
 from simforcing.types.version import package_version
 
-FORMAT = 3  # of parts; another one is not taken up again
+FORMAT = 4  # of parts; another one is not taken up again
 
 
 @dataclass(frozen=True, kw_only=True)

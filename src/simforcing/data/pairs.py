@@ -25,8 +25,10 @@ from simforcing.data.pair_jobs import (
     Outcome,
     PairJob,
     encoded,
+    read_outcome,
     read_tables,
 )
+from simforcing.data.pair_parts import fault_of, foreign_files
 from simforcing.data.pair_places import parts_root
 from simforcing.data.pair_plan import PairPlan
 from simforcing.data.pair_record import RECORD_NAME, job_of, record_of, variants_root
@@ -121,6 +123,8 @@ def _take_up(parts: Path, plan: PairPlan, *, overwrite: bool, report: Report) ->
         "provenance": to_json(plan.provenance),
     }
     found = job_of(parts / JOB_NAME)
+    if found is not None and (foreign := foreign_files(parts)):
+        raise ValueError(f"{foreign[0]} lies among finished episodes, which are removed in the end; move it away")
     if parts.exists() and found != plan.fingerprint:
         if found is None and any(parts.iterdir()):
             raise ValueError(f"{parts} exists and holds no interrupted simulation; move it away")
@@ -130,12 +134,30 @@ def _take_up(parts: Path, plan: PairPlan, *, overwrite: bool, report: Report) ->
                 f" ({_difference(parts, settings)}); give the same options to go on with them, or overwrite them"
             )
         shutil.rmtree(parts)
+    parts.mkdir(parents=True, exist_ok=True)
     for left in parts.glob("*.partial"):
         shutil.rmtree(left) if left.is_dir() else left.unlink()
-    parts.mkdir(parents=True, exist_ok=True)
+    for part in sorted(path for path in parts.iterdir() if path.is_dir()):
+        if (reason := _why_again(part, plan)) is not None:
+            report(f"{part}: {reason}; rendered again")
+            shutil.rmtree(part)
     write_json(parts / JOB_NAME, settings)
     if num_finished := _num_finished(parts):
         report(f"{parts}: {num_finished} episodes are finished already")
+
+
+def _why_again(part: Path, plan: PairPlan) -> str | None:
+    """Why a part of this job cannot be used, in words."""
+    names = [episode.name for episode in plan.source.episodes]
+    try:
+        outcome = read_outcome(part)
+    except ValueError as error:
+        return str(error).removeprefix(f"{part}/")
+    if outcome.name not in names[int(part.name) : int(part.name) + 1]:
+        return f"it holds another episode, {outcome.name}"
+    if outcome.reason:
+        return f"it was left out ({outcome.reason}), which may be mended"
+    return fault_of(part, outcome.files)
 
 
 def _num_finished(parts: Path) -> int:
