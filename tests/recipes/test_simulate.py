@@ -17,6 +17,7 @@ from simforcing.recipes import recipe_named
 from simforcing.recipes.execute import execute
 from simforcing.recipes.run import RunOptions
 from simforcing.sim.perturb import PerturbConfig
+from simforcing.types.calibration import read_calibration, write_calibration
 
 STILL = PerturbConfig(
     translation_bias_m=0.0,
@@ -222,12 +223,58 @@ def test_an_episode_that_cannot_be_replayed_or_decoded_is_left_out_by_name(sourc
     assert len(read_lerobot(tmp_path / "set").episodes) == NUM_EPISODES - 1
 
 
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ("inverted", "the robot is in view in no frame; check the camera: is the pose inverted"),
+        ("turned away", "the robot is in view in no frame"),
+        ("millimetres", "the robot is in view in no frame"),
+    ],
+)
+def test_a_camera_that_does_not_see_the_robot_leaves_its_episode_out(
+    source: Path, tmp_path: Path, mistake: str, message: str
+) -> None:
+    def wrong(pose: np.ndarray) -> np.ndarray:
+        if mistake == "inverted":
+            return np.linalg.inv(pose)
+        turned = pose.copy()
+        if mistake == "millimetres":
+            turned[:3, 3] *= 1000
+        else:
+            turned[:3, :3] = pose[:3, :3] @ np.diag([-1.0, 1.0, -1.0])
+        return turned
+
+    data = read_lerobot(source)
+    path = calibration_of(source, tmp_path / "calibration.json")
+    fitted = read_calibration(path)
+    group = fitted.groups[1]
+    assert group.camera is not None
+    assert group.camera.pose is not None
+    groups = (
+        fitted.groups[0],
+        replace(group, camera=replace(group.camera, pose=wrong(group.camera.pose))),
+        fitted.groups[2],
+    )
+    write_calibration(path, replace(fitted, groups=groups))
+    run(source, tmp_path / "set", variants=0, calibration=path)
+    left_out = record(tmp_path / "set")["left_out"]
+    assert list(left_out) == [data.episodes[1].name]
+    assert left_out[data.episodes[1].name].startswith(message)
+
+
+def test_a_lag_that_shows_one_state_alone_leaves_the_episode_out(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no episode can be rendered"):
+        run(source, tmp_path / "set", lag=NUM_FRAMES - 1)
+    with pytest.raises(ValueError, match=r"calibration\.json: .*lag 10{30}: at most 20 frames"):
+        run(source, tmp_path / "set", calibration=calibration_of(source, tmp_path / "calibration.json", lag=10**30))
+
+
 def test_where_nothing_can_be_rendered_no_set_appears(source: Path, tmp_path: Path) -> None:
     from simforcing.sim.replay import TrackingLimits
 
     with pytest.raises(ValueError, match=r"no episode could be rendered \(3 left out: episode_000000: frame"):
         run(source, tmp_path / "set", limits=TrackingLimits(position_m=0.0, rotation_rad=0.0))
-    assert [path.name for path in tmp_path.iterdir()] == ["set.parts"]
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,16 @@ def encoded(
     return EncodedVideo(path=part / f"{name}.mp4", num_frames=num_frames, size=size, stats=stats)
 
 
+def unseen(covered: list[tuple[bool, bool]]) -> str | None:
+    """Why such pictures are of no use, in words, given of each frame whether any and whether all of it is robot."""
+    usual = "is the pose inverted (it is camera to base), in millimetres, or with other axes than OpenCV's?"
+    if not any(some for some, _ in covered):
+        return f"the robot is in view in no frame; check the camera: {usual}"
+    if all(full for _, full in covered):
+        return f"the robot fills every frame; check the camera: {usual}"
+    return None
+
+
 def _remake(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -299,11 +309,15 @@ class _PartWriter:
         if self.rendering.with_depth:
             depth = DepthWriter(self.folder / f"{prefix}{DEPTH}.mkv", self.episode.fps, size)
         self._open = [*streams, *([] if depth is None else [depth])]
+        covered = []  # per frame: none, some or all of it
         for picture in self.studio.pictures(qpos, self.job.camera):
+            covered.append((bool(picture.mask.any()), bool(picture.mask.all())))
             streams[0].write(picture.over(background))
             streams[1].write(np.repeat(picture.mask[..., None], 3, axis=2) * np.uint8(255))
             if depth is not None:
                 depth.write(picture.depth_m[None])
+        if not prefix and (reason := unseen(covered)) is not None:  # a variant may leave the view
+            raise ValueError(reason)
         for stream, name in zip(streams, (SIM, MASK), strict=True):
             self._keep_stats(f"{prefix}{name}", stream)
         if depth is not None:

@@ -76,6 +76,9 @@ def write_pairs(
             for done, (job, outcome) in enumerate(zip(jobs, outcomes, strict=True), start=1):
                 assembly.add(job, outcome, report)
                 progress(done, len(jobs))
+        if (reason := assembly.why_empty()) is not None:
+            shutil.rmtree(parts, ignore_errors=True)  # nothing to go on with
+            raise ValueError(reason)
         record = record_of(plan, assembly.outcomes)
         has_variants = assembly.finish(record, report)
         if overwrite and not has_variants and variants_root(root).exists():
@@ -232,15 +235,17 @@ class _Assembly:
                 self._num_variants += 1
         self._num_pairs += 1
 
+    def why_empty(self) -> str | None:
+        """That no episode could be rendered, and why; None where one could."""
+        if self._num_pairs:
+            return None
+        reasons = [f"{outcome.name}: {outcome.reason}" for outcome in self.outcomes if outcome.reason]
+        reasons += [f"{name}: {reason}" for name, reason in self._plan.left_out.items()]
+        shown = "; ".join(reasons[:SHOWN_REASONS])
+        return f"{self._plan.source.root}: no episode could be rendered ({len(reasons)} left out: {shown})"
+
     def finish(self, record: dict[str, Any], report: Report) -> bool:
-        """Put the record into both sets, and see that they hold something. Returns whether variants are written."""
-        if not self._num_pairs:
-            reasons = [f"{outcome.name}: {outcome.reason}" for outcome in self.outcomes if outcome.reason]
-            reasons += [f"{name}: {reason}" for name, reason in self._plan.left_out.items()]
-            shown = "; ".join(reasons[:SHOWN_REASONS])
-            raise ValueError(
-                f"{self._plan.source.root}: no episode could be rendered ({len(reasons)} left out: {shown})"
-            )
+        """Put the record into both sets. Returns whether variants are written."""
         self._pairs.meta[RECORD_NAME] = record
         if self._variants is None:
             return False

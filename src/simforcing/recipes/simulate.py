@@ -153,17 +153,19 @@ def plan_pairs(data: EpisodeSet, options: SimulateOptions, report: Report) -> Pa
     view = options.view or (calibration.view if calibration is not None else _only_view(data))
     size = options.size or _stored_size(data, view)
     find = partial(_stored_shot, options.lag) if calibration is None else partial(_calibrated_shot, calibration)
-    shots, left_out = {}, {item.name: item.reason for item in data.rejected}
+    shots, left_out, is_any_known = {}, {item.name: item.reason for item in data.rejected}, False
     for episode in data.episodes:
         try:
             shot = find(episode, view)
+            is_any_known = True
+            _require_motion(shot.lag, episode)
             stored = episode.view(view).frames.size
             if shot.camera.size != stored:
                 raise ValueError(f"its camera is of {shot.camera.size}, its frames of {stored} pixels")
             shots[episode.name] = replace(shot, camera=_in_size(shot.camera, size))
         except ValueError as error:
             left_out[episode.name] = str(error).removeprefix(f"episode {episode.name}: ")
-    if calibration is None and not shots:
+    if calibration is None and not is_any_known:
         raise ValueError(
             f"{data.root}: no camera of view {view} is known in the robot's base frame;"
             " run `simforcing calibrate` on it and give its file with --calibration"
@@ -227,7 +229,16 @@ def _read_calibration(path: Path, data: EpisodeSet, options: SimulateOptions) ->
             f"{path}: calibrated on {calibration.data} as it was then (fingerprint {calibration.fingerprint}),"
             f" {data.root} is {data.fingerprint}; run `simforcing calibrate` on it again"
         )
+    for group in calibration.groups:
+        if abs(group.lag) > MAX_LAG:
+            raise ValueError(f"{path}: group {group.name}: lag {group.lag}: at most {MAX_LAG} frames")
     return calibration
+
+
+def _require_motion(lag: int, episode: Episode) -> None:
+    """ValueError where a lag leaves the same row for every frame."""
+    if lag and abs(lag) >= episode.num_frames - 1:
+        raise ValueError(f"a lag of {lag} in {episode.num_frames} frames would show one state alone")
 
 
 def _calibrated_shot(calibration: Calibration, episode: Episode, view: str) -> Shot:
