@@ -14,6 +14,7 @@ from scipy.spatial.transform import Rotation
 from simforcing.sim import robots
 from simforcing.sim.kinematics import Kinematics
 from simforcing.sim.model import RobotModel
+from simforcing.sim.provenance import provenance_of
 from simforcing.sim.robots import ROBOTS, robot_named
 
 
@@ -25,7 +26,7 @@ def test_unknown_robot_lists_the_choices():
 @pytest.mark.parametrize("name", sorted(set(ROBOTS) - {"tabletop_arm"}))
 def test_missing_model_file_is_one_line_that_says_how_to_get_it(name: str, tmp_path: Path):
     for path in (tmp_path, tmp_path / "absent.xml"):
-        with pytest.raises(ValueError, match=f"robot {name}: no model file .*get it: ") as error:
+        with pytest.raises(ValueError, match=f"^robot {name}: no model file .*get it: ") as error:
             RobotModel(robot_named(name, path))
         assert str(path) in str(error.value)
         assert "\n" not in str(error.value)
@@ -177,13 +178,23 @@ def test_the_documents_program_shows_the_gripper_closed_and_open(documented: Pat
     assert 20 < (closed != opened).any(axis=2).sum() < 4000
 
 
+OTHER_MODEL = """
+import sys
+from dataclasses import replace
+from simforcing.sim.tabletop_arm import TABLETOP_ARM
+ROBOT = replace(TABLETOP_ARM, name="my_arm", model={model})
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("import absent_module", "ModuleNotFoundError: No module named 'absent_module'"),
         ("ROBOT = 3", "expected a Robot named ROBOT, found 3"),
         ("x = 1", "expected a Robot named ROBOT, found None"),
-        ("from simforcing.sim.tabletop_arm import TABLETOP_ARM as ROBOT", "describes robot tabletop_arm"),
+        ("from simforcing.sim.tabletop_arm import TABLETOP_ARM as ROBOT", "describes robot tabletop_arm, not my_arm"),
+        ("import sys; sys.exit(0)", "my_arm.py: SystemExit: 0"),
+        ("raise KeyboardInterrupt", "my_arm.py: KeyboardInterrupt"),
     ],
 )
 def test_file_that_describes_no_such_robot_is_one_line(text: str, said: str, tmp_path: Path):
@@ -192,5 +203,40 @@ def test_file_that_describes_no_such_robot_is_one_line(text: str, said: str, tmp
     with pytest.raises(ValueError, match=re.escape(said)) as error:
         robot_named("my_arm", path)
     assert "\n" not in str(error.value)
-    with pytest.raises(ValueError, match=r"absent\.py: FileNotFoundError"):
+    with pytest.raises(ValueError, match=r"^robot file .*absent\.py: FileNotFoundError"):
         robot_named("my_arm", tmp_path / "absent.py")
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("lambda: 1 / 0", "robot my_arm: its model function: ZeroDivisionError: division by zero"),
+        ("lambda: 5", "robot my_arm: its model function: TypeError: "),
+        ("lambda: sys.exit(0)", "robot my_arm: its model function: SystemExit: 0"),
+        ("lambda: absent_name", "robot my_arm: its model function: NameError: "),
+    ],
+)
+def test_a_model_function_that_fails_is_one_line(model: str, said: str, tmp_path: Path):
+    path = tmp_path / "my_arm.py"
+    path.write_text(OTHER_MODEL.format(model=model))
+    robot = robot_named("my_arm", path)
+    for read in (RobotModel, provenance_of):
+        with pytest.raises(ValueError, match=f"^{re.escape(said)}") as error:
+            read(robot)
+        assert "\n" not in str(error.value)
+
+
+def test_a_model_that_is_neither_text_nor_function_is_one_line(tmp_path: Path):
+    path = tmp_path / "my_arm.py"
+    path.write_text(OTHER_MODEL.format(model="5"))  # in a process without checks of types, as users have it
+    program = f"""
+from pathlib import Path
+from simforcing.sim.robots import robot_named
+try:
+    robot_named("my_arm", Path({str(path)!r}))
+except ValueError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    said = "robot my_arm: model 5; expected MJCF text, or a function that finds the file"
+    assert done.stdout == f"robot file {path}: ValueError: {said}\n", done.stderr

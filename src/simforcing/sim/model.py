@@ -149,11 +149,9 @@ def _pose(position: np.ndarray, matrix: np.ndarray) -> Float[np.ndarray, "4 4"]:
 
 
 def _compile(robot: Robot) -> mujoco.MjModel:
+    path = robot.model_path()
     try:
-        if isinstance(robot.model, str):
-            spec = mujoco.MjSpec.from_string(robot.model)
-        else:
-            spec = mujoco.MjSpec.from_file(str(robot.model()))
+        spec = mujoco.MjSpec.from_string(robot.model) if path is None else mujoco.MjSpec.from_file(str(path))
         _strip(spec)
         for name, turn in robot.turned:
             _turn(spec, name, turn)

@@ -47,7 +47,7 @@ def provenance_of(robot: Robot, path: Path | None = None) -> Provenance:
     Args:
         path: what the user gave for it, such as the Python file that describes the robot.
     """
-    found = path if isinstance(robot.model, str) else robot.model()
+    found = robot.model_path() or path
     return Provenance(
         model=model_fingerprint(RobotModel(robot)),
         model_path=None if found is None else str(found),

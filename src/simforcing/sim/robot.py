@@ -104,6 +104,27 @@ class Robot:
         sides = [arm.side for arm in self.arms]
         if sorted(sides) not in (["single"], ["left", "right"], ["left"], ["right"]):
             raise ValueError(f"robot {self.name}: arms on sides {sides}; one arm, or a left and a right one")
+        if not isinstance(self.model, str) and not callable(self.model):
+            raise ValueError(
+                f"robot {self.name}: model {self.model!r:.80}; expected MJCF text, or a function that finds the file"
+            )
+        if isinstance(self.layouts, str):
+            raise ValueError(f"robot {self.name}: layouts {self.layouts!r}; expected a tuple of names")
+
+    def model_path(self) -> Path | None:
+        """The model's file; None where the description holds its text.
+
+        Raises:
+            ValueError: naming the robot: it is not found, or the function that finds it fails in whatever way.
+        """
+        if isinstance(self.model, str):
+            return None
+        try:
+            return Path(self.model())
+        except ValueError as error:
+            raise ValueError(f"robot {self.name}: {' '.join(str(error).split())}") from error
+        except (Exception, SystemExit) as error:  # anybody's code
+            raise ValueError(f"robot {self.name}: its model function: {described(error)}") from error
 
     @property
     def joints(self) -> tuple[str, ...]:
@@ -116,3 +137,8 @@ class Robot:
             if arm.side == side:
                 return arm
         raise ValueError(f"robot {self.name}: no {side} arm; arms: {', '.join(arm.side for arm in self.arms)}")
+
+
+def described(error: BaseException) -> str:
+    """An error of a robot's own code in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")

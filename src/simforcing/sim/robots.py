@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from simforcing.sim.robot import Arm, Gripper, Quaternion, Robot
+from simforcing.sim.robot import Arm, Gripper, Quaternion, Robot, described
 from simforcing.sim.tabletop_arm import TABLETOP_ARM
 from simforcing.types.layouts import Side
 
@@ -46,7 +46,7 @@ class ModelFile:
     how: str = MENAGERIE_LINE
     package: tuple[str, str] | None = None
 
-    def find(self, robot: str, path: Path | None) -> Path:
+    def find(self, path: Path | None) -> Path:
         """The file: at `path` (itself, or a folder that holds it) where given, else in the usual places.
 
         Raises ValueError saying where it was looked for and how to get it.
@@ -56,7 +56,7 @@ class ModelFile:
             if place.is_file():
                 return place
         seen = ", ".join(str(place) for place in places)
-        raise ValueError(f"robot {robot}: no model file {self.name} (looked at {seen}); get it: {self.how}")
+        raise ValueError(f"no model file {self.name} (looked at {seen}); get it: {self.how}")
 
     def _at(self, path: Path) -> list[Path]:
         return [path / self.name, path / self.folder / self.name] if path.is_dir() else [path]
@@ -85,7 +85,7 @@ def _widowx_250s(path: Path | None) -> Robot:
     file = ModelFile(name="wx250s.xml", folder="trossen_wx250s")
     return Robot(
         name="widowx_250s",
-        model=partial(file.find, "widowx_250s", path),
+        model=partial(file.find, path),
         arms=(
             Arm(
                 joints=VIPER_JOINTS,
@@ -125,7 +125,7 @@ def _panda_robotiq_2f85(path: Path | None) -> Robot:
     )
     return Robot(
         name="panda_robotiq_2f85",
-        model=partial(file.find, "panda_robotiq_2f85", path),
+        model=partial(file.find, path),
         arms=(
             Arm(
                 joints=PANDA_JOINTS,
@@ -146,7 +146,7 @@ def _panda_hand(path: Path | None) -> Robot:
     file = ModelFile(name="panda.xml", folder="franka_emika_panda")
     return Robot(
         name="panda_hand",
-        model=partial(file.find, "panda_hand", path),
+        model=partial(file.find, path),
         arms=(
             Arm(
                 joints=PANDA_JOINTS,
@@ -177,7 +177,7 @@ def _aloha(path: Path | None) -> Robot:
     file = ModelFile(name="aloha.xml", folder="aloha")
     return Robot(
         name="aloha",
-        model=partial(file.find, "aloha", path),
+        model=partial(file.find, path),
         arms=(_aloha_arm("left"), _aloha_arm("right")),
         layouts=("aloha",),
     )
@@ -216,10 +216,10 @@ def robot_named(name: str, path: Path | None = None) -> Robot:
 def _described_in(path: Path, name: str) -> Robot:
     try:
         robot = runpy.run_path(str(path)).get("ROBOT")
-    except Exception as error:
-        raise ValueError(f"robot {name}: {path}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    except BaseException as error:  # whatever it raises, also to end the program, is a fault of the file
+        raise ValueError(f"robot file {path}: {described(error)}") from error
     if not isinstance(robot, Robot):
-        raise ValueError(f"robot {name}: {path}: expected a Robot named ROBOT, found {robot!r:.80}")
+        raise ValueError(f"robot file {path}: expected a Robot named ROBOT, found {robot!r:.80}")
     if robot.name != name:
-        raise ValueError(f"robot {name}: {path} describes robot {robot.name}")
+        raise ValueError(f"robot file {path}: describes robot {robot.name}, not {name}")
     return robot
