@@ -98,7 +98,8 @@ def test_episodes_are_put_together_by_background_in_order_and_by_size():
         episode("c", room(1)[::-1]),
         episode("d", room(1, size=(32, 40))),
     ]
-    groups = [[e.name for e in group] for group in group_episodes(episodes, "front")]
+    backgrounds = {e.name: background(e, "front") for e in episodes}
+    groups = [[e.name for e in group] for group in group_episodes(episodes, "front", backgrounds)]
     assert groups == [["d"], ["a", "c"], ["b"]]
 
 

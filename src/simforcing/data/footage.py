@@ -71,13 +71,15 @@ def background(episode: Episode, view: str) -> UInt8[np.ndarray, "h w 3"]:
     return np.median(frames, axis=0).astype(np.uint8)
 
 
-def group_episodes(episodes: list[Episode], view: str) -> list[list[Episode]]:
-    """Episodes that share a camera by what their backgrounds look like; of one stored size each."""
+def group_episodes(
+    episodes: list[Episode], view: str, backgrounds: dict[str, UInt8[np.ndarray, "_ _ 3"]]
+) -> list[list[Episode]]:
+    """Episodes that share a camera by what their backgrounds (by episode name) look like; of one stored size each."""
     sizes = sorted({episode.view(view).frames.size for episode in episodes})
     groups: list[list[Episode]] = []
     for size in sizes:
         own = [episode for episode in episodes if episode.view(view).frames.size == size]
-        labels = camera_groups(np.stack([background(episode, view) for episode in own]))
+        labels = camera_groups(np.stack([backgrounds[episode.name] for episode in own]))
         groups += [[e for e, label in zip(own, labels, strict=True) if label == i] for i in range(labels.max() + 1)]
     return groups
 

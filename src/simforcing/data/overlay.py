@@ -72,7 +72,8 @@ def _row(
 def _title(group: GroupFit, name: str, number: int) -> str:
     fit = next(fit for fit in group.episodes if fit.name == name)
     score = "no score" if fit.iou is None else f"IoU {fit.iou:.2f}"
-    return f"{'' if fit.accepted else 'LEFT OUT '}{score}  {name[-SHOWN_NAME:]}:{number}"
+    shown = name if len(name) <= SHOWN_NAME else f"~{name[1 - SHOWN_NAME :]}"
+    return f"{'' if fit.accepted else 'LEFT OUT, '}{score}, {shown}:{number}"
 
 
 def _titled(frame: UInt8[np.ndarray, "h w 3"], text: str) -> UInt8[np.ndarray, "h2 w2 3"]:

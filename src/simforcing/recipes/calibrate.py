@@ -6,13 +6,14 @@ How a camera is fitted is the affair of `sim.calibrate`; what is read of the fra
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 
-from simforcing.data.footage import CameraPrior, build_group, group_episodes, working_size
+from simforcing.data.footage import CameraPrior, background, build_group, group_episodes, working_size
 from simforcing.data.open import open_dataset
 from simforcing.data.overlay import write_sheet
 from simforcing.data.resize import resize_camera
@@ -24,7 +25,7 @@ from simforcing.sim.refine import Refined
 from simforcing.sim.replay import Layouts, TrackingLimits, replay
 from simforcing.sim.robot import Robot
 from simforcing.sim.robots import ROBOTS, robot_named
-from simforcing.sim.workers import in_order
+from simforcing.sim.workers import in_order, usable_processes
 from simforcing.types import Camera, Episode, EpisodeSet, Resize, check_seed
 from simforcing.types.calibration import Calibration, EpisodeFit, GroupFit, write_calibration
 from simforcing.types.cameras import camera_to_json, pinhole_intrinsics, read_start
@@ -72,11 +73,13 @@ class CalibrateOptions:
     def __post_init__(self) -> None:
         check_seed(self.seed)
         if not self.lags or any(abs(lag) > 20 for lag in self.lags):
-            raise ValueError(f"lags {self.lags}: at least one, of at most 20 frames")
+            raise ValueError(f"lags {self.lags}: at least one, between -20 and 20 frames")
         if self.fovy_deg is not None and not 1 < self.fovy_deg < 170:
             raise ValueError(f"fovy_deg {self.fovy_deg}: must lie between 1 and 170")
         if self.aspect is not None and not 0.1 < self.aspect < 10:
-            raise ValueError(f"aspect {self.aspect}: width over height, such as 1.333 or 1.778")
+            raise ValueError(f"aspect {self.aspect}: width over height between 0.1 and 10, such as 1.333 or 1.778")
+        if not 0 <= self.min_iou <= 1:
+            raise ValueError(f"min_iou {self.min_iou}: must lie between 0 and 1")
 
 
 def calibrate(
@@ -100,6 +103,7 @@ def calibrate(
         raise ValueError(f"{out}: expected a file name that ends in .json; the sheet is written beside it as .png")
     if existing := [path for path in (out, out.with_suffix(".png")) if path.exists() and not overwrite]:
         raise ValueError(f"{existing[0]} exists already; choose another name, or --overwrite")
+    usable_processes(processes)
     require_writable(out.parent)
     data = open_dataset(source)
     for line in describe(data):
@@ -110,9 +114,14 @@ def calibrate(
     if not scene.qpos:
         raise ValueError(f"{data.root}: no episode can be replayed; the first: {next(iter(scene.left_out.values()))}")
     groups = scene.groups()
-    report(f"{data.root}: {len(scene.qpos)} episodes in {len(groups)} groups that share a camera")
+    one = len(groups) == 1
+    shared = "one group" if one else f"{len(groups)} groups, each"
+    report(f"{data.root}: {len(scene.qpos)} episodes in {shared} of one camera")
+    where = "from the given cameras" if scene.has_starts else "all around the robot; from seconds to minutes a group"
+    report(f"{data.root}: searching {where}" + ("" if one else ", then once more from what the others found"))
     best = _fit(scene, groups, processes, report)
-    report(f"{data.root}: cameras found; refining them on more frames")
+    if any(best):
+        report(f"{data.root}: refining on more frames")
     best = _polish(scene, groups, best, processes)
     report(f"{data.root}: scoring {len(scene.qpos)} episodes")
     fits = _judge(scene, groups, best, processes)
@@ -169,19 +178,21 @@ class _Scene:
         name = options.robot or data.robot
         if name is None:
             raise ValueError(f"{data.root}: no robot is declared; name one with --robot; choices: {', '.join(ROBOTS)}")
-        self.robot: Robot = robot_named(name, options.robot_path)
+        self.robot = _sendable(robot_named(name, options.robot_path))
         self.view = options.view or data.episodes[0].views[0].name
         self.left_out = {item.name: item.reason for item in data.rejected}
         self.qpos: dict[str, Float[np.ndarray, "f q"]] = {}
         self.by_name: dict[str, Episode] = {}
+        self.backgrounds: dict[str, UInt8[np.ndarray, "_ _ 3"]] = {}
         model, layouts = RobotModel(self.robot), Layouts.of(data)
         for episode in data.episodes:
             try:
                 episode.view(self.view)
-                self.qpos[episode.name] = replay(model, episode, layouts, TrackingLimits()).qpos
-                self.by_name[episode.name] = episode
+                qpos = replay(model, episode, layouts, TrackingLimits()).qpos
+                self.backgrounds[episode.name] = background(episode, self.view)  # also tells damaged videos
+                self.qpos[episode.name], self.by_name[episode.name] = qpos, episode
             except ValueError as error:
-                self.left_out[episode.name] = str(error)
+                self.left_out[episode.name] = str(error).removeprefix(f"episode {episode.name}: ")
         free_focal = options.free_focal or not (options.fovy_deg is not None or self._starts_have_focal())
         self.config = CalibrateConfig(free_focal=free_focal, min_iou=options.min_iou, seed=options.seed)
 
@@ -197,7 +208,11 @@ class _Scene:
         episodes = list(self.by_name.values())
         if self.options.groups == "each":
             return [[episode] for episode in episodes]
-        return [episodes] if self.options.groups == "one" else group_episodes(episodes, self.view)
+        if self.options.groups == "auto":
+            return group_episodes(episodes, self.view, self.backgrounds)
+        if len(sizes := {episode.view(self.view).frames.size for episode in episodes}) > 1:
+            raise ValueError(f"{self.data.root}: frames of {len(sizes)} sizes are not of one camera; use --groups auto")
+        return [episodes]
 
     def group(self, number: int, episodes: list[Episode], starts: tuple[Camera, ...] = ()) -> Group:
         """Episodes of one camera as what is fitted or judged; `starts` replaces what the options and the set say."""
@@ -233,6 +248,11 @@ class _Scene:
         fovy_rad = FIRST_GUESS_FOVY_RAD if self.options.fovy_deg is None else float(np.deg2rad(self.options.fovy_deg))
         return Camera(size=size, intrinsics=pinhole_intrinsics(taken, fovy_rad=fovy_rad, stored=size))
 
+    @property
+    def has_starts(self) -> bool:
+        """Whether any camera is given to start from."""
+        return bool(self._given(list(self.by_name.values())))
+
     def _given(self, episodes: list[Episode]) -> list[Camera]:
         """The start of the options, else the different cameras that the set holds for these episodes."""
         if self.options.start is not None:
@@ -244,7 +264,7 @@ class _Scene:
 
     def _starts_have_focal(self) -> bool:
         given = self._given(list(self.by_name.values()))
-        return bool(given) and all(camera.intrinsics is not None for camera in given)
+        return self.has_starts and all(camera.intrinsics is not None for camera in given)
 
     def _starts(self, episodes: list[Episode], size: tuple[int, int]) -> tuple[Camera, ...]:
         """For the small pictures; a given field of view replaces the focal lengths and leaves the centre."""
@@ -267,7 +287,7 @@ def _fit(
 ) -> list[tuple[Hypothesis, Refined] | None]:
     """The best camera of every group: from its own starts, then from where the other groups found theirs."""
     best: list[tuple[Hypothesis, Refined] | None] = [None] * len(groups)
-    progress = throttled(report, "fitted", "groups")
+    progress = throttled(report, "done", "searches")
 
     def run(jobs: Iterator["_FitJob"], numbers: list[int], done: int, total: int) -> None:
         with closing(in_order(jobs, _fit_group, num_processes=processes)) as results:
@@ -291,6 +311,12 @@ def _fit(
         jobs = (_FitJob(scene.group(i, groups[i][:FIT_EPISODES], others(i)), scene.config) for i in again)
         run(jobs, again, len(groups), len(groups) + len(again))
     return best
+
+
+def _sendable(robot: Robot) -> Robot:
+    """The same robot, able to be sent to other processes: a function of a user's file that finds a model is not."""
+    path = robot.model_path()
+    return robot if path is None else replace(robot, model=partial(Path, str(path)))
 
 
 def _polish(
@@ -333,6 +359,8 @@ def _judge(
     for number, (group, fit) in enumerate(zip(groups, best, strict=True)):
         if fit is None:
             reason = "no camera was found: the robot is never seen to move as its states say"
+            if scene.options.start is not None:
+                reason += ", or the given start is far off: try without it"
             lost = tuple(EpisodeFit(name=episode.name, accepted=False, reason=reason) for episode in group)
             records.append(GroupFit(name=str(number), camera=None, lag=0, episodes=lost))
             continue
