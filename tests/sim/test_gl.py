@@ -38,3 +38,29 @@ def test_a_loaded_library_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> No
     load_mujoco("egl")
     with pytest.raises(RuntimeError, match="MuJoCo was loaded with egl, not with osmesa"):
         load_mujoco("osmesa")
+
+
+PROGRAM = """
+import mujoco
+from simforcing.sim.render import Renderer
+renderer = Renderer(mujoco.MjModel.from_xml_string("<mujoco/>"), size=(8, 8))
+"""
+
+
+@pytest.mark.parametrize("library", ["egl", "osmesa"])
+def test_a_renderer_left_open_ends_in_silence(library: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "MUJOCO_GL": library}
+    environment.pop("PYOPENGL_PLATFORM", None)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
+    if done.returncode and "Error" in done.stderr:
+        pytest.skip(f"no {library}: {done.stderr.splitlines()[-1]}")
+    assert done.stderr == ""
+
+
+def test_a_screen_that_is_not_there_is_one_line_with_a_remedy() -> None:
+    pytest.importorskip("glfw")
+    environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY", "PYOPENGL_PLATFORM")}
+    environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "MUJOCO_GL": "glfw"}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
+    assert "RuntimeError: no OpenGL context (" in done.stderr.splitlines()[-1]
+    assert "set MUJOCO_GL to egl or osmesa" in done.stderr.splitlines()[-1]

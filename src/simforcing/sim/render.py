@@ -8,8 +8,10 @@ where the depth is that of nothing, the picture is background, so masks need no 
 # MuJoCo ships no stubs:
 # pyright: reportAttributeAccessIssue=false, reportInvalidTypeForm=false
 
+import atexit
 import platform
 import sys
+import weakref
 from dataclasses import dataclass
 
 import mujoco
@@ -71,8 +73,13 @@ class Renderer:
         self._option, self._camera = mujoco.MjvOption(), mujoco.MjvCamera()
         self._option.sitegroup[:] = 0
         model.vis.global_.offwidth, model.vis.global_.offheight = width, height
-        self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
+        try:
+            self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
+        except mujoco.FatalError as error:  # GLFW without a screen makes a context that is none
+            self._gl.free()
+            raise _no_context(error) from error
         self._closed = False
+        _close_at_exit(self)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         self._rectangle = mujoco.MjrRect(0, 0, width, height)
         self._pixels = np.empty((height, width, 3), np.uint8)
@@ -233,7 +240,29 @@ def _open_context(width: int, height: int) -> mujoco.GLContext:
         context = mujoco.GLContext(width, height)
         context.make_current()
     except Exception as error:
-        hint = f"install the GL libraries: {GL_INSTALL_LINE}" if platform.system() == "Linux" else "set MUJOCO_GL"
-        reason = str(error).strip().splitlines()
-        raise RuntimeError(f"no OpenGL context ({reason[0] if reason else type(error).__name__}); {hint}") from error
+        raise _no_context(error) from error
     return context
+
+
+def _no_context(error: Exception) -> RuntimeError:
+    hint = "set MUJOCO_GL"
+    if platform.system() == "Linux":
+        hint = f"set MUJOCO_GL to egl or osmesa, or install the GL libraries: {GL_INSTALL_LINE}"
+    reason = str(error).strip().splitlines()
+    return RuntimeError(f"no OpenGL context ({reason[0][:120] if reason else type(error).__name__}); {hint}")
+
+
+_open: weakref.WeakSet[Renderer] = weakref.WeakSet()  # of this process
+
+
+def _close_at_exit(renderer: Renderer) -> None:
+    """Free it before the interpreter takes apart what freeing needs."""
+    _open.add(renderer)
+    # Exit hooks run last first, and MuJoCo ends EGL in one that its first context registers: this one follows it.
+    atexit.unregister(_close_all)
+    atexit.register(_close_all)
+
+
+def _close_all() -> None:
+    for renderer in list(_open):
+        renderer.close()

@@ -3,7 +3,6 @@
 One model and one OpenGL context are kept in a process and serve episode after episode.
 """
 
-import atexit
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -66,9 +65,6 @@ def studio_of(robot: str, path: Path | None, size: tuple[int, int]) -> Studio:
     if key not in _kept:
         close_studios()
         _kept[key] = Studio(robot_named(robot, path), size)
-        # Exit hooks run last first, and MuJoCo ends EGL in one that its first context registers: this one follows it.
-        atexit.unregister(close_studios)
-        atexit.register(close_studios)
     return _kept[key]
 
 
