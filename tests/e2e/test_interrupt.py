@@ -27,6 +27,7 @@ def fail_with(error: BaseException, arguments: list[str], monkeypatch: pytest.Mo
             ["train", "data", "--overwrite"],
             "interrupted; the same command without --overwrite goes on where it stopped",
         ),
+        (["simulate", "a", "b", "--overwrite"], "interrupted; the same command goes on where it stopped"),
         (["evaluate", "run"], "interrupted; the same command starts again"),
         (["convert", "a", "b"], "interrupted; the same command starts again"),
         ([], "interrupted"),

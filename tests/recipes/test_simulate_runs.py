@@ -1,6 +1,7 @@
 """However a paired set comes about, its bytes are the same, and it is never half there."""
 
 import errno
+import json
 import os
 import shutil
 import signal
@@ -155,6 +156,43 @@ def test_a_foreign_file_among_parts_is_not_removed(source: Path, stopped: Path, 
     with pytest.raises(ValueError, match=r"notes\.txt lies among finished episodes.*move it away"):
         run(source, tmp_path / "set", variants=2, depth=True, track=True)
     assert (tmp_path / "set.parts" / "notes.txt").read_text() == "mine"
+
+
+def test_what_a_kill_after_the_last_rename_leaves_is_removed_by_the_same_command(
+    source: Path, paired: Path, stopped: Path, tmp_path: Path
+) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    root = tmp_path / "set"
+    for folder, copy in (
+        (paired, root),
+        (variants_root(paired), variants_root(root)),
+        (stopped, tmp_path / "set.parts"),
+        (paired, tmp_path / f"set.old-{ended.pid}"),
+        (paired, tmp_path / f"set.old-{os.getpid()}"),
+    ):
+        shutil.copytree(folder, copy)
+    lines = run(source, root, variants=2, depth=True, track=True)
+    assert any("set: complete already" in line for line in lines)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["set", "set-variants", f"set.old-{os.getpid()}"]
+    assert tree(root) == tree(paired)
+    with pytest.raises(ValueError, match="exists; choose another name or overwrite it"):
+        run(source, root, variants=2, depth=True, track=True)
+
+
+def test_a_link_is_not_overwritten(source: Path, paired: Path, tmp_path: Path) -> None:
+    (tmp_path / "set").symlink_to(paired)
+    with pytest.raises(ValueError, match="set is a link; name the folder that it leads to; it is not overwritten"):
+        run(source, tmp_path / "set", variants=0, overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["set"]
+
+
+def test_an_episode_that_was_left_out_is_tried_again(source: Path, paired: Path, stopped: Path, tmp_path: Path) -> None:
+    shutil.copytree(stopped, tmp_path / "set.parts")
+    outcome = tmp_path / "set.parts" / "000001" / "outcome.json"
+    outcome.write_text(json.dumps(json.loads(outcome.read_text()) | {"reason": "no such mesh"}))
+    run(source, tmp_path / "set", variants=2, depth=True, track=True)
+    assert tree(tmp_path / "set") == tree(paired)
 
 
 @pytest.mark.parametrize(

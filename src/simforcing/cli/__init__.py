@@ -76,7 +76,8 @@ def after_interrupt(arguments: list[str]) -> str:
     """What the same command will do once it was interrupted."""
     command = arguments[0] if arguments else ""
     if command in RESUMING:
-        unless = " without --overwrite" if "--overwrite" in arguments else ""
+        # `simulate` goes on with its parts either way, and replaces an older set only if told to.
+        unless = " without --overwrite" if "--overwrite" in arguments and command != "simulate" else ""
         return f"; the same command{unless} goes on where it stopped"
     return "; the same command starts again" if command in COMMANDS else ""
 

@@ -170,7 +170,8 @@ def encoded(
 
 def unseen(covered: list[tuple[bool, bool]]) -> str | None:
     """Why such pictures are of no use, in words, given of each frame whether any and whether all of it is robot."""
-    usual = "is the pose inverted (it is camera to base), in millimetres, or with other axes than OpenCV's?"
+    usual = "is the pose inverted (it is camera to base), in millimetres or with other axes than OpenCV's,"
+    usual += " or the focal length not in pixels?"
     if not any(some for some, _ in covered):
         return f"the robot is in view in no frame; check the camera: {usual}"
     if all(full for _, full in covered):

@@ -2,9 +2,11 @@
 
 import hashlib
 import os
+import shutil
 from pathlib import Path
 
 OUTCOME_FILE = "outcome.json"
+JOB_FILE = "job.json"  # beside the parts: what they are of
 
 
 def seal(part: Path) -> dict[str, str]:
@@ -28,14 +30,24 @@ def fault_of(part: Path, files: dict[str, str]) -> str | None:
 
 
 def foreign_files(parts: Path) -> list[Path]:
-    """What lies among parts and is neither one of them nor the job's description `job.json`, nor left half-written."""
+    """What lies among parts and is neither one of them nor the job's description, nor left half-written."""
     return [
         path
         for path in sorted(parts.iterdir())
-        if path.name != "job.json"
+        if path.name != JOB_FILE
         and path.suffix != ".partial"
         and not (path.name.isdigit() and path.is_dir() and not path.is_symlink())
     ]
+
+
+def remove_parts(parts: Path) -> None:
+    """Take all parts away; what they are of goes last, so that a killed process leaves what is known as such."""
+    for path in parts.iterdir() if parts.is_dir() else ():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name != JOB_FILE:
+            path.unlink(missing_ok=True)
+    shutil.rmtree(parts, ignore_errors=True)
 
 
 def flush(path: Path) -> None:

@@ -28,16 +28,15 @@ from simforcing.data.pair_jobs import (
     read_outcome,
     read_tables,
 )
-from simforcing.data.pair_parts import fault_of, foreign_files
+from simforcing.data.pair_parts import JOB_FILE, fault_of, foreign_files, remove_parts
 from simforcing.data.pair_places import parts_root
 from simforcing.data.pair_plan import PairPlan
 from simforcing.data.pair_record import RECORD_NAME, job_of, record_of, variants_root
-from simforcing.data.partial_folder import remove_set, why_kept
+from simforcing.data.partial_folder import leftovers, remove_leftovers, remove_set, why_kept
 from simforcing.types import to_json
 from simforcing.types.files import read_json, write_json
 from simforcing.types.progress import Report
 
-JOB_NAME = "job.json"  # in the folder of parts
 SHOWN_REASONS = 3
 Run = Callable[[list[PairJob]], Generator[Outcome, None, None]]
 
@@ -63,6 +62,11 @@ def write_pairs(
         OSError: the disk is full; finished episodes are kept.
     """
     parts = parts_root(root)
+    if not overwrite and _is_untidy(root, plan):
+        _refuse_foreign(parts)
+        _tidy(root)
+        report(f"{root}: complete already; what an interrupted run had left beside it is removed")
+        return read_json(root / "meta" / RECORD_NAME)
     is_variants_done = _refuse_existing(root, plan, overwrite=overwrite)
     with ExitStack() as stack:
         pairs = stack.enter_context(_writer(root, plan, is_pairs=True, overwrite=overwrite))
@@ -77,15 +81,29 @@ def write_pairs(
                 assembly.add(job, outcome, report)
                 progress(done, len(jobs))
         if (reason := assembly.why_empty()) is not None:
-            shutil.rmtree(parts, ignore_errors=True)  # nothing to go on with
+            remove_parts(parts)  # nothing to go on with
             raise ValueError(reason)
         record = record_of(plan, assembly.outcomes)
         has_variants = assembly.finish(record, report)
         if overwrite and not has_variants and variants_root(root).exists():
             remove_set(variants_root(root))  # of another job: they must not lie beside the new set
             report(f"{variants_root(root)}: removed, it held variants of the set that is replaced")
-    shutil.rmtree(parts, ignore_errors=True)
+    _tidy(root)
     return record
+
+
+def _is_untidy(root: Path, plan: PairPlan) -> bool:
+    """Whether the set is complete, of this very job, and a killed run left its parts or an older set beside it."""
+    found = job_of(root / "meta" / RECORD_NAME)
+    left = [*leftovers(root), *leftovers(variants_root(root))]
+    return found == plan.fingerprint and (bool(left) or job_of(parts_root(root) / JOB_FILE) == found)
+
+
+def _tidy(root: Path) -> None:
+    """Remove what is of no use once both sets are there."""
+    remove_parts(parts_root(root))
+    for folder in (root, variants_root(root)):
+        remove_leftovers(folder)
 
 
 def _jobs(plan: PairPlan, parts: Path) -> list[PairJob]:
@@ -125,9 +143,9 @@ def _take_up(parts: Path, plan: PairPlan, *, overwrite: bool, report: Report) ->
         "rendering": to_json(plan.rendering),
         "provenance": to_json(plan.provenance),
     }
-    found = job_of(parts / JOB_NAME)
-    if found is not None and (foreign := foreign_files(parts)):
-        raise ValueError(f"{foreign[0]} lies among finished episodes, which are removed in the end; move it away")
+    found = job_of(parts / JOB_FILE)
+    if found is not None:
+        _refuse_foreign(parts)
     if parts.exists() and found != plan.fingerprint:
         if found is None and any(parts.iterdir()):
             raise ValueError(f"{parts} exists and holds no interrupted simulation; move it away")
@@ -144,9 +162,14 @@ def _take_up(parts: Path, plan: PairPlan, *, overwrite: bool, report: Report) ->
         if (reason := _why_again(part, plan)) is not None:
             report(f"{part}: {reason}; rendered again")
             shutil.rmtree(part)
-    write_json(parts / JOB_NAME, settings)
+    write_json(parts / JOB_FILE, settings)
     if num_finished := _num_finished(parts):
         report(f"{parts}: {num_finished} episodes are finished already")
+
+
+def _refuse_foreign(parts: Path) -> None:
+    if parts.is_dir() and (foreign := foreign_files(parts)):
+        raise ValueError(f"{foreign[0]} lies among finished episodes, which are removed in the end; move it away")
 
 
 def _why_again(part: Path, plan: PairPlan) -> str | None:
@@ -169,7 +192,7 @@ def _num_finished(parts: Path) -> int:
 
 def _difference(parts: Path, settings: dict[str, Any]) -> str:
     """Which option differs first, in words."""
-    before = read_json(parts / JOB_NAME)
+    before = read_json(parts / JOB_FILE)
     if before.get("data") != settings["data"]:
         return f"data {before.get('data')}, now {settings['data']}"
     changed = []

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import glob
 import os
 import shutil
 from pathlib import Path
@@ -56,6 +57,7 @@ class PartialFolder:
             raise
         (self.path / PARTIAL_MARK).unlink()
         _put_in_place(self.path, self.root)
+        remove_leftovers(self.root)
         self._mark.close()
 
     def remove(self) -> None:
@@ -86,6 +88,8 @@ class PartialFolder:
 
 def why_kept(root: Path) -> str | None:
     """Why a folder may not be overwritten, in words: only a data set alone or an empty folder may."""
+    if root.is_symlink():
+        return "is a link; name the folder that it leads to"
     entries = sorted(path.name for path in root.iterdir()) if root.is_dir() else [root.name]
     if entries and not (root / "meta" / "info.json").is_file():
         return "is no LeRobot set (meta/info.json) and not empty"
@@ -98,6 +102,33 @@ def remove_set(root: Path) -> None:
     old = _old_name(root)
     os.replace(root, old)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def leftovers(root: Path) -> list[Path]:
+    """Older sets of that name that processes which have ended since were replacing or removing."""
+    found = []
+    for path in sorted(root.parent.glob(f"{glob.escape(root.name)}.old-*")):
+        process = path.name.removeprefix(f"{root.name}.old-")
+        is_set = path.is_dir() and not path.is_symlink() and {entry.name for entry in path.iterdir()} <= {*SET_FOLDERS}
+        if process.isdecimal() and is_set and not _is_running(int(process)):
+            found.append(path)
+    return found
+
+
+def remove_leftovers(root: Path) -> None:
+    """Remove them; call it only while the set itself is there, as one of them may be all that is left of it."""
+    for path in leftovers(root):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
 
 
 def _old_name(root: Path) -> Path:

@@ -100,6 +100,7 @@ def simulate(
     if Path(source).exists():  # otherwise it is of a hub
         require_apart(destination, Path(source))
     require_writable(destination)
+    usable_processes(processes)  # refuses what is no number of processes
     data = open_dataset(Path(source).absolute() if Path(source).exists() else source)
     for line in describe(data):
         report(line)
