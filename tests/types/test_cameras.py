@@ -123,6 +123,10 @@ def test_camera_round_trips_through_json_bit_for_bit(rng: np.random.Generator):
         ({"size": [4]}, "file.size: expected"),
         ({"size": [4, 6], "fov": 1}, "no field 'fov'; fields: size, intrinsics, pose"),
         ({"size": [4, 6], "pose": [[1]]}, "file.pose: expected 4 rows of 4 finite numbers"),
+        (
+            {"size": [4, 6], "pose": np.block([[np.eye(3), np.full((3, 1), -1e200)], [0, 0, 0, 1]]).tolist()},
+            "file.pose: position .* m, more than 100 m from the robot's base",
+        ),
         ({"size": [4, 6], "intrinsics": [[float("nan")] * 3] * 3}, "file.intrinsics: expected 3 rows of 3 finite"),
     ],
 )
@@ -180,6 +184,7 @@ def test_a_start_may_be_a_camera_as_this_program_writes_it(rng: np.random.Genera
         ({"axes": ["opencv"]}, "unknown camera axes"),
         ({"fovy_deg": 200}, "file.fovy_deg: 200.0; must lie between 1 and 170"),
         ({"fovy_deg": "wide"}, "file.fovy_deg: expected 1 finite numbers"),
+        ({"position_m": [0, 1e200, 0]}, "file.pose: position .* m, more than 100 m from the robot's base"),
         ({"position_m": [0, 1, float("nan")]}, "file.position_m: expected 3 finite numbers"),
     ],
 )

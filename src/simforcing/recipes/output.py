@@ -19,7 +19,7 @@ def require_writable(folder: Path) -> None:
         place = place.parent
     if not place.is_dir():
         kind = "a link to nothing" if place.is_symlink() and not place.exists() else "not a folder"
-        raise ValueError(f"{folder} cannot be written to: {place} is {kind}; choose another --out")
+        raise ValueError(f"{folder} cannot be written to: {place} is {kind}; choose another place")
     try:
         with tempfile.TemporaryFile(dir=place):
             return
@@ -27,7 +27,7 @@ def require_writable(folder: Path) -> None:
         message = f"{folder} cannot be written to: {place}: {error.strerror or error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OSError(message) from error
-        raise ValueError(f"{message}; choose another --out") from error
+        raise ValueError(f"{message}; choose another place") from error
 
 
 def require_absent(paths: Sequence[Path]) -> None:

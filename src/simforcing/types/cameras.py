@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 AxisConvention = Literal["opencv", "mujoco", "sapien"]
+MOST_DISTANCE_M = 100.0  # from the base: farther cameras, often of other units, see nothing and overflow in 32 bits
 # Columns: x, y and z of each convention in OpenCV's axes. MuJoCo (and OpenGL): x right, y up, z back; SAPIEN (and
 # SimplerEnv): x on, y left, z up.
 _AXES: dict[str, tuple[tuple[float, ...], ...]] = {
@@ -144,6 +145,11 @@ def _check_pinhole(camera: Camera, where: str) -> None:
             raise ValueError(
                 f"{where}.pose: expected a rotation, a position and [0, 0, 0, 1], found {camera.pose.tolist()}"
             )
+        if not np.abs(camera.pose[:3, 3]).max() <= MOST_DISTANCE_M:
+            raise ValueError(
+                f"{where}.pose: position {camera.pose[:3, 3].tolist()} m, more than {MOST_DISTANCE_M:g} m from the"
+                " robot's base"
+            )
 
 
 def read_start(value: Any, where: str) -> Camera:
@@ -176,7 +182,9 @@ def read_start(value: Any, where: str) -> Camera:
             raise ValueError(f"{where}.fovy_deg: {fovy_deg}; must lie between 1 and 170")
         intrinsics = pinhole_intrinsics(size, fovy_rad=float(np.deg2rad(fovy_deg)))
     axes = camera_axes(str(value.get("axes", "opencv")))
-    return Camera(size=size, intrinsics=intrinsics, pose=pose @ axes.T)
+    camera = Camera(size=size, intrinsics=intrinsics, pose=pose @ axes.T)
+    _check_pinhole(camera, where)
+    return camera
 
 
 def _numbers(value: Any, count: int, where: str) -> Float[np.ndarray, " n"]:
