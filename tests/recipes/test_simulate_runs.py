@@ -19,6 +19,7 @@ from pairing import NUM_EPISODES, NUM_FRAMES, record, run, tree
 from simforcing.data.lerobot import read_lerobot
 from simforcing.data.lerobot_writer import LeRobotWriter
 from simforcing.data.pair_record import variants_root
+from simforcing.data.partial_folder import PartialFolder
 from simforcing.data.video import VideoFrames, VideoWriter
 from simforcing.recipes.simulate import SimulateOptions, plan_pairs
 from simforcing.sim.replay import TrackingLimits
@@ -172,6 +173,11 @@ def test_what_a_kill_after_the_last_rename_leaves_is_removed_by_the_same_command
         (paired, tmp_path / f"set.old-{os.getpid()}"),
     ):
         shutil.copytree(folder, copy)
+    other = PartialFolder(root, overwrite=True)  # of a process that is replacing the set with the help of these parts
+    with pytest.raises(ValueError, match="another process is writing this data set"):
+        run(source, root, variants=2, depth=True, track=True)
+    assert (tmp_path / "set.parts" / "000000").is_dir()
+    other.remove()
     lines = run(source, root, variants=2, depth=True, track=True)
     assert any("set: complete already" in line for line in lines)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["set", "set-variants", f"set.old-{os.getpid()}"]

@@ -32,7 +32,7 @@ from simforcing.data.pair_parts import JOB_FILE, fault_of, foreign_files, remove
 from simforcing.data.pair_places import parts_root
 from simforcing.data.pair_plan import PairPlan
 from simforcing.data.pair_record import RECORD_NAME, job_of, record_of, variants_root
-from simforcing.data.partial_folder import leftovers, remove_leftovers, remove_set, why_kept
+from simforcing.data.partial_folder import PartialFolder, leftovers, remove_leftovers, remove_set, why_kept
 from simforcing.types import to_json
 from simforcing.types.files import read_json, write_json
 from simforcing.types.progress import Report
@@ -63,8 +63,10 @@ def write_pairs(
     """
     parts = parts_root(root)
     if not overwrite and _is_untidy(root, plan):
-        _refuse_foreign(parts)
-        _tidy(root)
+        with ExitStack() as stack:
+            stack.callback(PartialFolder(root, overwrite=True).remove)  # held: another process may be replacing the set
+            _refuse_foreign(parts)
+            _tidy(root)
         report(f"{root}: complete already; what an interrupted run had left beside it is removed")
         return read_json(root / "meta" / RECORD_NAME)
     is_variants_done = _refuse_existing(root, plan, overwrite=overwrite)
