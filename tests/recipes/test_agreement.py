@@ -1,13 +1,16 @@
 """The command on a simulated set: right pairs go, wrong ones do not, and the record says what was measured."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from pairing import calibration_of
 
 from simforcing import cli
+from simforcing.data.pair_frames import PairFrames, PairReader
 from simforcing.data.tabletop import TabletopSets
 from simforcing.evaluation.agreement import AgreementConfig
 from simforcing.evaluation.agreement_result import table
@@ -85,8 +88,32 @@ def test_files_in_the_way_other_sets_and_sizes_that_do_not_fit_are_refused(paire
     odd = AgreementOptions(size=(50, 48), compare=OPTIONS.compare)
     with pytest.raises(ValueError, match="both sides must be multiples of 8"):
         agreement(str(paired), odd, out=tmp_path / "b", report=silent)
+    with pytest.raises(ValueError, match="size 5000x5000: larger than the stored frames, 48x48"):
+        agreement(str(paired), AgreementOptions(size=(5000, 5000)), out=tmp_path / "c", report=silent)
+    with pytest.raises(ValueError, match="both sides must be multiples of 8"):
+        agreement(str(paired), AgreementOptions(size=(0, 48)), out=tmp_path / "c", report=silent)
     with pytest.raises(ValueError, match="not taef2"):
         AgreementOptions(taef2="folder")
+
+
+def test_a_robot_that_is_never_seen_is_no_go_and_said_to_be_unseen(
+    paired: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = PairReader.read
+
+    def unseen(self: PairReader, *arguments: Any, **options: Any) -> PairFrames:
+        pair = read(self, *arguments, **options)
+        nobody = np.broadcast_to(pair.background, pair.sim.shape).copy()
+        return replace(pair, sim=nobody, mask=np.zeros_like(pair.mask))
+
+    monkeypatch.setattr(PairReader, "read", unseen)
+    result = agreement(str(paired), OPTIONS, out=tmp_path / "out", report=silent)
+    assert result.verdict == "no-go"
+    for episode in result.episodes:
+        assert episode.judged.verdict == "no-go"
+        assert any("robot is never seen to move" in reason for reason in episode.judged.reasons)
+    assert "nan" not in "\n".join(table(result))
+    json.loads((tmp_path / "out" / RESULTS).read_text(), parse_constant=pytest.fail)
 
 
 def test_episodes_too_short_for_the_shifts_are_named(paired: Path, tmp_path: Path) -> None:

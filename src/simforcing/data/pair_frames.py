@@ -120,7 +120,7 @@ class PairReader:
         require_background(record, self.root)
         require_episodes(record, self.root)
         self.record: dict[str, Any] = record
-        height, width = data.episodes[0].view(REAL).frames.size
+        self.stored = height, width = data.episodes[0].view(REAL).frames.size
         self.size = size or (_near(height, multiple), _near(width, multiple))
         self._names = episode_names(self.root)
 

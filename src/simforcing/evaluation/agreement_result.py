@@ -60,9 +60,9 @@ def table(result: SetAgreement) -> list[str]:
         seen = (
             "   n/a"
             if edges is None
-            else f"{edges.correlation:6.2f} {edges.offset_px[0]:5.1f} {edges.offset_px[1]:5.1f}"
+            else f"{_figure(edges.correlation)} {edges.offset_px[0]:5.1f} {edges.offset_px[1]:5.1f}"
         )
-        numbers = f"{signed:6.2f} {magnitude:6.2f} {explained:6.2f} {seen}"
+        numbers = f"{_figure(signed)} {_figure(magnitude)} {_figure(explained)} {seen}"
         lines.append(
             f"{episode.name:28.28s} {episode.judged.verdict:9s} {numbers}  {'; '.join(episode.judged.reasons)}"
         )
@@ -71,13 +71,16 @@ def table(result: SetAgreement) -> list[str]:
     for setting in result.settings:
         row = [result.interval(name, setting) for name in MEASURES]
         signed, magnitude, explained, energy = (value for value in row if value is not None)
-        lines.append(
-            f"{words(setting):28s} {signed!s:>20s} {magnitude!s:>20s} {explained.mean:6.2f} {energy.mean:7.2f}"
-        )
+        last = f"{_figure(explained.mean)} {_figure(energy.mean):>7s}"
+        lines.append(f"{words(setting):28s} {signed!s:>20s} {magnitude!s:>20s} {last}")
     counts = {v: sum(e.judged.verdict == v for e in result.episodes) for v in ("go", "doubtful", "no-go")}
     counted = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     lines.append(f"verdict: {result.verdict} ({counted}, {len(result.left_out)} left out)")
     return lines
+
+
+def _figure(value: float) -> str:
+    return f"{value:6.2f}" if np.isfinite(value) else f"{'n/a':>6s}"
 
 
 def words(setting: Setting) -> str:

@@ -6,6 +6,8 @@ Where the thresholds come from: docs/pair-agreement.md.
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from simforcing.evaluation.edge_agreement import EdgeAgreement
 from simforcing.evaluation.intervals import Interval
 
@@ -55,6 +57,8 @@ def judged(
     else:
         faults += _of_edges(edges, short_side_px, limits)
     words = f"signed motion correlates by {signed.mean:.2f}"
+    if not np.isfinite(signed.mean):
+        words = "the sim's robot is never seen to move, or nothing moves in the real video there"
     if not signed.mean >= limits.least_signed:
         faults.append(("no-go", words))
     elif signed.mean < limits.go_signed:

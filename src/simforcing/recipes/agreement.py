@@ -80,8 +80,7 @@ def agreement(
     for line in describe(data):
         report(line)
     reader = PairReader(data, options.size, multiple=CELL_PX)
-    if any(side % CELL_PX for side in reader.size):
-        raise ValueError(f"size {reader.size[0]}x{reader.size[1]}: both sides must be multiples of {CELL_PX}")
+    _require_size(reader, options.size)
     autoencoder = _autoencoder(reader, options)
     comparison = _Comparison(reader, autoencoder, options)
     progress = throttled(report, "compared", "episodes")
@@ -102,6 +101,17 @@ def agreement(
     }
     write_json(out / RESULTS, about | agreement_record(result))
     return result
+
+
+def _require_size(reader: PairReader, wanted: tuple[int, int] | None) -> None:
+    height, width = reader.size
+    if any(side < 1 or side % CELL_PX for side in reader.size):
+        raise ValueError(f"size {height}x{width}: both sides must be multiples of {CELL_PX}")
+    if wanted is not None and any(side > most for side, most in zip(wanted, reader.stored, strict=True)):
+        stored = f"{reader.stored[0]}x{reader.stored[1]}"
+        raise ValueError(
+            f"size {height}x{width}: larger than the stored frames, {stored}; enlarging tells nothing more"
+        )
 
 
 class _Comparison:
