@@ -12,6 +12,12 @@ import pytest
 from simforcing.sim.workers import JOBS_AHEAD, in_order, usable_processes
 
 
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch, project_root: Path):
+    """Other processes import the functions below by this module's name, wherever pytest was started from."""
+    monkeypatch.syspath_prepend(project_root)
+
+
 def slower_when_even(job: int) -> tuple[int, int]:
     time.sleep(0.0 if job % 2 else 0.02)
     return job * job, os.getpid()

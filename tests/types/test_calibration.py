@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
 
 from simforcing.types import Camera
 from simforcing.types.calibration import Calibration, EpisodeFit, GroupFit, read_calibration, write_calibration
@@ -51,7 +52,11 @@ whole = st.fixed_dictionaries(
 
 def camera(seed: int = 0) -> Camera:
     rng = np.random.default_rng(seed)
-    return Camera(size=(48, 64), intrinsics=rng.normal(size=(3, 3)), pose=rng.normal(size=(4, 4)))
+    pose = np.eye(4)
+    pose[:3, :3], pose[:3, 3] = Rotation.from_rotvec(rng.normal(size=3)).as_matrix(), rng.normal(size=3)
+    focal, centre = rng.uniform(20, 200, 2), rng.normal(30, 5, 2)
+    intrinsics = np.array([[focal[0], 0, centre[0]], [0, focal[1], centre[1]], [0, 0, 1]])
+    return Camera(size=(48, 64), intrinsics=intrinsics, pose=pose)
 
 
 @given(
