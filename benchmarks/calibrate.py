@@ -136,9 +136,10 @@ class Outcome:
 def fit(case: Case, *, free: bool) -> Outcome:
     """Run the command's function on one process; its own sheet and file are written and thrown away."""
     start = moved(case.start, np.zeros(3), np.zeros(3), case.start_focal) if free else case.start
-    options = CalibrateOptions(start=start, fovy_deg=None if free else case.fovy_deg, groups="one", lags=LAGS)
+    out = case.root.parent / f"{'free' if free else 'given'}.json"
+    options = CalibrateOptions(start=start, free_focal=free, groups="one", lags=LAGS)
     wall_s, cpu_s = perf_counter(), process_time()
-    calibration = calibrate(str(case.root), case.root.parent / "out.json", options, processes=1, report=lambda _: None)
+    calibration = calibrate(str(case.root), out, options, processes=1, report=lambda _: None)
     wall_s, cpu_s = perf_counter() - wall_s, process_time() - cpu_s
     (group,) = calibration.groups
     scores = [one.iou for one in group.episodes if one.iou is not None]
