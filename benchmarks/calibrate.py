@@ -55,12 +55,6 @@ class Case:
     start_focal: float
     points_m: np.ndarray
 
-    @property
-    def fovy_deg(self) -> float:
-        """True vertical field of view."""
-        assert self.camera.intrinsics is not None
-        return float(np.rad2deg(2 * np.arctan(SIZE_PX / 2 / self.camera.intrinsics[1, 1])))
-
     def errors(self, camera: Camera) -> tuple[float, float, float]:
         """Distance (m), turn (rad) and mean distance of the robot's projected points (px) from the truth."""
         assert self.camera.pose is not None
