@@ -148,7 +148,7 @@ def _check_pinhole(camera: Camera, where: str) -> None:
         if not np.abs(camera.pose[:3, 3]).max() <= MOST_DISTANCE_M:
             raise ValueError(
                 f"{where}.pose: position {camera.pose[:3, 3].tolist()} m, more than {MOST_DISTANCE_M:g} m from the"
-                " robot's base"
+                " robot's base; poses are in metres"
             )
 
 
