@@ -15,6 +15,7 @@ from simforcing.data.windows import MASK_LEVEL
 from simforcing.sim.calibrate import Group
 from simforcing.sim.grouping import camera_groups
 from simforcing.sim.robot import Robot
+from simforcing.sim.studio import shown_rows
 from simforcing.types import Camera, Episode, FrameSource, Resize
 
 WORKING_PX = 96  # short side at most
@@ -112,7 +113,7 @@ def build_group(
     footage = [read_footage(episode, view, with_masks=with_masks) for episode in episodes]
     configurations = []
     for lag in prior.lags:
-        rows = [np.clip(f.rows - lag, 0, len(qpos[e.name]) - 1) for f, e in zip(footage, episodes, strict=True)]
+        rows = [shown_rows(len(qpos[e.name]), lag)[f.rows] for f, e in zip(footage, episodes, strict=True)]
         configurations.append(np.concatenate([qpos[e.name][r] for e, r in zip(episodes, rows, strict=True)]))
     masks = [f.masks for f in footage if f.masks is not None]
     return Group(

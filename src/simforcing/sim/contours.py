@@ -64,7 +64,7 @@ def log_odds(rendered: Rendered, observation: Observation) -> Float[np.ndarray, 
     near = np.array([binary_dilation(inside, iterations=NEAR_PX) for inside in coverage >= 0.5], bool)
     robot = _histogram(key[coverage > SURE], 2)
     ground = _histogram(key[(coverage < 1 - SURE) & near], 2)
-    odds = np.log(_smoothed(robot) / _smoothed(ground))
+    odds = np.log(smoothed(robot) / smoothed(ground))
     return np.clip(odds, -LARGEST_ODDS, LARGEST_ODDS).reshape(-1)[key].astype(np.float32)
 
 
@@ -122,7 +122,7 @@ def _histogram(keys: Int[np.ndarray, " n"], num_cases: int) -> Float[np.ndarray,
     return counts.reshape(NUM_CHANGE_BINS, -1, num_cases)
 
 
-def _smoothed(counts: Float[np.ndarray, "d k s"]) -> Float[np.ndarray, "d k s"]:
+def smoothed(counts: Float[np.ndarray, "d k s"]) -> Float[np.ndarray, "d k s"]:
     """Probabilities; a colour that was hardly seen counts as its change does over all colours."""
     change = counts.sum(axis=1, keepdims=True) + 1
     change = change / change.sum(axis=0, keepdims=True) / counts.shape[1]

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.ndimage import gaussian_filter
 
-from simforcing.sim.contours import PRIOR_COUNT, Rendered, free_pixels
+from simforcing.sim.contours import Rendered, free_pixels, smoothed
 from simforcing.sim.observation import NUM_CHANGE_BINS, NUM_KEYS, Observation
 
 SMOOTHING_PX = 0.7
@@ -101,10 +101,8 @@ def _recognised(
 
 def _odds(coverage: np.ndarray, free: np.ndarray, key: np.ndarray) -> Float[np.ndarray, " k"]:
     """Log odds of robot against everything else for every key."""
-    tables = []
-    for chosen in ((coverage > 0.9) & free, (coverage < 0.1) & free):
-        counts = np.bincount(key[chosen], minlength=NUM_KEYS).astype(np.float64).reshape(NUM_CHANGE_BINS, -1)
-        change = counts.sum(axis=1, keepdims=True) + 1
-        spread = change / change.sum() / counts.shape[1]
-        tables.append((counts + PRIOR_COUNT * spread) / (counts.sum() + PRIOR_COUNT))
-    return np.log(tables[0] / tables[1]).ravel().astype(np.float32)
+    robot, rest = (
+        np.bincount(key[chosen], minlength=NUM_KEYS).astype(np.float64).reshape(NUM_CHANGE_BINS, -1, 1)
+        for chosen in ((coverage > 0.9) & free, (coverage < 0.1) & free)
+    )
+    return np.log(smoothed(robot) / smoothed(rest)).ravel().astype(np.float32)
