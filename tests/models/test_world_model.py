@@ -7,9 +7,9 @@ import torch
 
 from simforcing.models.expert import Block, ExpertConfig
 from simforcing.models.text import ByteEncoderConfig, encode_bytes
-from simforcing.models.world_model import WorldModel, WorldModelConfig, driven_frames
+from simforcing.models.world_model import WorldModel, WorldModelConfig, driven_frames, patches
 from simforcing.nn.attention import MASKS
-from simforcing.nn.batch import Conditions, Streams
+from simforcing.nn.batch import Conditions, SimCondition, Streams
 
 B, V, G, C, H, W, K, A, S = 2, 1, 3, 4, 4, 8, 8, 5, 3
 
@@ -124,8 +124,9 @@ def test_keys_and_values_that_depend_on_no_noisy_segment_do_not_depend_on_sigma(
         moving = z.clone()
         moving[:, :, num_given:] *= sigma
         velocity(model, moving, frame_sigma, **given)
-        # one call per layer and expert, actions first: together the tokens of a layer in the mask's order
-        steps.append([torch.cat(pair, dim=2) for pair in zip(made[::2], made[1::2], strict=True)])
+        # one call per layer and expert: together, actions first, the tokens of a layer in the mask's order
+        experts = ([keys for keys in made if keys.shape[2] == count] for count in (K, made[-1].shape[2]))
+        steps.append([torch.cat(pair, dim=2) for pair in zip(*experts, strict=True)])
     noisy_segments = {i for i, s in enumerate(block_mask.segments) if s.stream == "video" and s.index >= num_given}
     for i, span in enumerate(block_mask.spans):
         layers = [torch.equal(*(layer[:, :, slice(*span)] for layer in pair)) for pair in zip(*steps, strict=True)]
@@ -301,3 +302,75 @@ def test_latents_and_actions_of_another_width_are_refused():
 def test_experts_must_share_depth_and_heads():
     with pytest.raises(ValueError, match="must share"):
         config(action=replace(expert(16), num_layers=3)).build()
+
+
+@pytest.mark.parametrize("mask", ["world_model", "causal"])
+def test_several_branches_of_the_same_clips_in_one_pass_equal_a_pass_each(mask: str):
+    model = model_of(config(mask=mask))
+    branches = [noisy(), noisy() + 1, 2 * noisy()]
+    sigmas = [levels(0.9), levels(0.4), levels(0.1)]
+    together = velocity(model, torch.cat(branches), torch.cat(sigmas)).split(B)
+    for z, sigma, found in zip(branches, sigmas, together, strict=True):
+        assert torch.allclose(velocity(model, z, sigma), found, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("mask", ["world_model", "causal"])
+def test_a_context_made_before_changes_nothing(mask: str):
+    model, z = model_of(config(mask=mask)), noisy()
+    with torch.no_grad():
+        context = model.context(conditions(), z + 1)
+        out = model(Streams(video=z), Streams(video=levels()), conditions(), context=context).video
+    assert out is not None
+    assert torch.equal(out, velocity(model, z))
+
+
+def test_videos_that_are_no_whole_number_of_branches_are_refused():
+    with pytest.raises(ValueError, match="3 videos are no whole number of branches of 2 clips"):
+        velocity(model_of(config()), torch.cat([noisy(), noisy()[:1]]), torch.cat([levels(), levels()[:1]]))
+
+
+def sim_condition(gate: float) -> SimCondition:
+    return SimCondition(latents=noisy() - 2, gate=torch.full((B,), gate, dtype=torch.float64))
+
+
+def conditioned(model: WorldModel, sim: SimCondition | None) -> torch.Tensor:
+    with torch.no_grad():
+        out = model(Streams(video=noisy()), Streams(video=levels()), conditions(), sim).video
+    assert out is not None
+    return out
+
+
+def trained_condition() -> WorldModel:
+    model = model_of(config(sim_condition=True))
+    for parameter in model.sim_injection.parameters():
+        torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(3))
+    return model
+
+
+def test_a_new_condition_path_changes_no_bit():
+    model = model_of(config(sim_condition=True))
+    assert torch.equal(conditioned(model, sim_condition(1.0)), conditioned(model, None))
+
+
+def test_a_closed_gate_is_the_path_removed():
+    model = trained_condition()
+    assert torch.equal(conditioned(model, sim_condition(0.0)), conditioned(model, None))
+
+
+def test_an_open_gate_acts_on_predicted_frames_of_its_own_clip_alone():
+    model = trained_condition()
+    half_open = replace(sim_condition(1.0), gate=torch.tensor([1.0, 0.0], dtype=torch.float64))
+    opened, closed = conditioned(model, half_open), conditioned(model, None)
+    assert not torch.allclose(opened[0, :, 1:], closed[0, :, 1:])
+    assert torch.equal(opened[1], closed[1])
+
+
+def test_the_condition_is_a_convolution_whose_kernel_is_its_stride():
+    model, latents = trained_condition(), noisy()
+    for layer, added in zip(
+        model.sim_injection.layers, model.sim_injection(patches(latents, 2), torch.ones(B)), strict=True
+    ):
+        assert isinstance(layer, torch.nn.Linear)
+        weight = layer.weight.unflatten(1, (C, 1, 2, 2))
+        maps = torch.nn.functional.conv3d(latents[:, 0].transpose(1, 2), weight, layer.bias, stride=(1, 2, 2))
+        assert torch.allclose(maps.flatten(2).transpose(1, 2), added, atol=1e-12)

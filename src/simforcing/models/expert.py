@@ -1,6 +1,7 @@
 """One expert: a stack of adaptive-norm transformer blocks for one stream of tokens (docs/paper-to-code.md).
 
-    x += g1 * O(attn(LN(x) * (1 + c1) + s1));  x += cross(LN_affine(x), text);  x += g2 * MLP(LN(x) * (1 + c2) + s2)
+    x += g1 * O(attn(LN(x) * (1 + c1) + s1));  x += cross(LN_affine(x), text);  [video: x += gate * conv(z_sim)]
+    x += g2 * MLP(LN(x) * (1 + c2) + s2)
 
 The joint attention lives in `mixture`; a block only makes its own q, k, v and receives its share of the result.
 """
@@ -88,14 +89,17 @@ class Block(nn.Module):
         self,
         x: Float[Tensor, "b n d"],
         attended: Float[Tensor, "b n a"],
-        text: tuple[TextHeads, TextHeads],
+        text: tuple[Float[Tensor, "t l heads e"], Float[Tensor, "t l heads e"]],
         modulation: Modulation,
+        added: Float[Tensor, "b n d"] | None = None,
     ) -> Float[Tensor, "b n d"]:
-        """The rest of the layer after the joint attention."""
+        """The rest of the layer after the joint attention; `added` joins the tokens between text and MLP."""
         _, _, gate1, shift2, scale2, gate2 = modulation
         x = gated_residual(x, self.out(attended), gate1)
         q = self.cross_q_norm(self.cross_q(self.cross_norm(x))).unflatten(-1, (self.num_heads, -1))
         x = x + self.cross_out(cross_attend(q, *text))
+        if added is not None:
+            x = x + added
         return gated_residual(x, self.mlp(modulated_layer_norm(x, scale2, shift2, EPS)), gate2)
 
 
@@ -108,6 +112,16 @@ class Expert(nn.Module):
         self.sigma_embedding = SigmaEmbedding(config.width)
         self.text_projection = Mlp(config.text_width, config.width, config.width)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+
+    @property
+    def layers(self) -> list[Block]:
+        """The blocks, in order."""
+        return [block for block in self.blocks if isinstance(block, Block)]
+
+    def text_keys_values(self, text: Float[Tensor, "b l e"]) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values of the text for every layer, each "b l heads e"."""
+        projected = self.text_projection(text)
+        return [block.text_keys_values(projected) for block in self.layers]
 
 
 class Head(nn.Module):

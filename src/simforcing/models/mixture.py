@@ -12,8 +12,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from simforcing.models.expert import Block, Expert, ExpertConfig, Modulation
-from simforcing.nn.attention import BlockMask, attend
+from simforcing.nn.attention import BlockMask, attend, repeat_batch
 from simforcing.nn.rope import rotors
+
+KeysValues = tuple[Tensor, Tensor]  # each "b n heads e"
+TextKeysValues = tuple[Tensor, Tensor]  # each "b l heads e"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,16 +24,18 @@ class Stream:
     """One expert's tokens on their way in.
 
     Args:
-        tokens: embedded tokens.
+        tokens: embedded tokens; r branches of the same b clips where what they share comes once.
         sigma: noise levels; level j holds for the j-th of s equal runs of tokens (s = n: one per token).
         angles: rotary angles of the tokens, float64.
-        text: text tokens before the expert's own projection.
+        text: the text's keys and values in each layer (`Expert.text_keys_values`).
+        added: what joins the tokens in each layer, between text and MLP.
     """
 
-    tokens: Float[Tensor, "b n d"]
-    sigma: Float[Tensor, "b s"]
+    tokens: Float[Tensor, "r n d"]
+    sigma: Float[Tensor, "r s"]
     angles: Float[Tensor, "n half"]
-    text: Float[Tensor, "b l e"]
+    text: Sequence[TextKeysValues]
+    added: Sequence[Float[Tensor, "r n d"]] | None = None
 
 
 class Mixture(nn.Module):
@@ -48,31 +53,40 @@ class Mixture(nn.Module):
         self,
         streams: Mapping[str, Stream],
         mask: BlockMask,
-        present: Bool[Tensor, "b n"] | None = None,
+        present: Bool[Tensor, "r n"] | None = None,
         outputs: Collection[str] | None = None,
-    ) -> dict[str, tuple[Float[Tensor, "b _n _d"], Float[Tensor, "b _s _d"]]]:
+        given: Sequence[KeysValues] | None = None,
+    ) -> dict[str, tuple[Float[Tensor, "r _n _d"], Float[Tensor, "r _s _d"]]]:
         """(tokens after the last layer, noise-level embedding e) of each stream.
 
         Args:
             streams: one per expert, by name, in the mask's token order.
-            mask: who sees whom.
+            mask: who sees whom, the given tokens too.
             present: False hides a token from every query (an absent view).
             outputs: streams that are read afterwards (default: all); the last layer of others ends at its attention.
+            given: keys and values, in each layer, of the mask's first tokens (`keys_values`), in place of their stream.
         """
-        experts = [self.expert(name) for name in streams]
-        tokens = [stream.tokens for stream in streams.values()]
-        dtype = torch.promote_types(tokens[0].dtype, torch.float32)
-        turns = [rotors(stream.angles, dtype) for stream in streams.values()]
-        embedded = [_embed(expert, stream) for expert, stream in zip(experts, streams.values(), strict=True)]
         read = [outputs is None or name in outputs for name in streams]
-        layers = list(zip(*(expert.blocks for expert in experts), strict=True))
-        for i, layer in enumerate(layers):
-            goes_on = read if i == len(layers) - 1 else [True] * len(read)
-            args = (layer, tokens, embedded, turns, mask, present, goes_on)
-            recompute = self.recompute and torch.is_grad_enabled()
-            tokens = checkpoint(_layer, *args, use_reentrant=False) if recompute else _layer(*args)
-        results = zip(streams, tokens, embedded, read, strict=True)
-        return {name: (x, e) for name, x, (e, _, _), is_read in results if is_read}
+        lead, tokens = self._enter(streams)
+        for i in range(lead.num_layers):
+            goes_on = read if i == lead.num_layers - 1 else [True] * len(read)
+            before = None if given is None else given[i]
+            tokens, _ = self._checkpointed(lead.layer(i, goes_on, mask, present), tokens, before)
+        results = zip(streams, tokens, lead.embedded, read, strict=True)
+        return {name: (x, e) for name, x, (e, _), is_read in results if is_read}
+
+    def keys_values(self, name: str, stream: Stream, mask: BlockMask) -> list[KeysValues]:
+        """Keys and values of one stream in every layer: all that the streams after it need to know of it.
+
+        Args:
+            mask: of this stream alone (`BlockMask.leading`).
+        """
+        lead, tokens = self._enter({name: stream})
+        out = []
+        for i in range(lead.num_layers):
+            tokens, own = self._checkpointed(lead.layer(i, [i < lead.num_layers - 1], mask, None), tokens, None)
+            out.append(own)
+        return out
 
     def expert(self, name: str) -> Expert:
         """The expert of that stream."""
@@ -80,31 +94,78 @@ class Mixture(nn.Module):
         assert isinstance(module, Expert)
         return module
 
-
-def _embed(expert: Expert, stream: Stream) -> tuple[Tensor, Tensor, Tensor]:
-    e, vectors = expert.sigma_embedding(stream.sigma)
-    return e, vectors, expert.text_projection(stream.text)
-
-
-def _layer(
-    blocks: Sequence[Block],
-    tokens: list[Tensor],
-    embedded: list[tuple[Tensor, Tensor, Tensor]],
-    turns: list[Tensor],
-    mask: BlockMask,
-    present: Tensor | None,
-    goes_on: Sequence[bool],
-) -> list[Tensor]:
-    """One layer of every expert around one joint attention; a stream that does not go on is left as it came."""
-    modulations: list[Modulation] = [b.modulation(m) for b, (_, m, _) in zip(blocks, embedded, strict=True)]
-    qkv = [
-        block.queries_keys_values(x, m, r) for block, x, m, r in zip(blocks, tokens, modulations, turns, strict=True)
-    ]
-    q, k, v = (parts[0] if len(parts) == 1 else torch.cat(parts, dim=1) for parts in zip(*qkv, strict=True))
-    attended = attend(q, k, v, mask, present).split([x.shape[1] for x in tokens], dim=1)
-    return [
-        block.finish(x, y, block.text_keys_values(text), m) if on else x
-        for block, x, y, (_, _, text), m, on in zip(
-            blocks, tokens, attended, embedded, modulations, goes_on, strict=True
+    def _enter(self, streams: Mapping[str, Stream]) -> tuple["_Passage", list[Tensor]]:
+        experts = [self.expert(name) for name in streams]
+        tokens = [stream.tokens for stream in streams.values()]
+        dtype = torch.promote_types(tokens[0].dtype, torch.float32)
+        passage = _Passage(
+            experts=experts,
+            streams=list(streams.values()),
+            turns=[rotors(stream.angles, dtype) for stream in streams.values()],
+            embedded=[e.sigma_embedding(s.sigma) for e, s in zip(experts, streams.values(), strict=True)],
         )
-    ]
+        return passage, tokens
+
+    def _checkpointed(
+        self, layer: "_Layer", tokens: list[Tensor], given: KeysValues | None
+    ) -> tuple[list[Tensor], KeysValues]:
+        if self.recompute and torch.is_grad_enabled():
+            return checkpoint(layer, tokens, given, use_reentrant=False)
+        return layer(tokens, given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Passage:
+    """What stays the same for some streams from layer to layer."""
+
+    experts: list[Expert]
+    streams: list[Stream]
+    turns: list[Tensor]
+    embedded: list[tuple[Tensor, Tensor]]
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.experts[0].blocks)
+
+    def layer(self, i: int, goes_on: Sequence[bool], mask: BlockMask, present: Tensor | None) -> "_Layer":
+        return _Layer(
+            blocks=[expert.layers[i] for expert in self.experts],
+            vectors=[vectors for _, vectors in self.embedded],
+            turns=self.turns,
+            text=[stream.text[i] for stream in self.streams],
+            added=[None if stream.added is None else stream.added[i] for stream in self.streams],
+            goes_on=goes_on,
+            mask=mask,
+            present=present,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Layer:
+    """One layer of every expert around one joint attention; a stream that does not go on is left as it came."""
+
+    blocks: list[Block]
+    vectors: list[Tensor]
+    turns: list[Tensor]
+    text: list[TextKeysValues]
+    added: list[Tensor | None]
+    goes_on: Sequence[bool]
+    mask: BlockMask
+    present: Tensor | None
+
+    def __call__(self, tokens: list[Tensor], given: KeysValues | None) -> tuple[list[Tensor], KeysValues]:
+        """(tokens, own keys and values)."""
+        modulations: list[Modulation] = [b.modulation(m) for b, m in zip(self.blocks, self.vectors, strict=True)]
+        qkv = [
+            block.queries_keys_values(x, m, r)
+            for block, x, m, r in zip(self.blocks, tokens, modulations, self.turns, strict=True)
+        ]
+        q, k, v = (parts[0] if len(parts) == 1 else torch.cat(parts, dim=1) for parts in zip(*qkv, strict=True))
+        own = (k, v)
+        if not any(self.goes_on):
+            return tokens, own
+        if given is not None:
+            k, v = (torch.cat([repeat_batch(g, x.shape[0]), x], dim=1) for g, x in zip(given, own, strict=True))
+        attended = attend(q, k, v, self.mask, self.present).split([x.shape[1] for x in tokens], dim=1)
+        rows = zip(self.blocks, tokens, attended, self.text, modulations, self.added, self.goes_on, strict=True)
+        return [block.finish(x, y, text, m, a) if on else x for block, x, y, text, m, a, on in rows], own

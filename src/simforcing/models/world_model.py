@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from simforcing.flow.path import per_frame, velocity_from_clean
+from simforcing.models.conditioning import SimInjection
 from simforcing.models.expert import ExpertConfig, Head
-from simforcing.models.mixture import Mixture, Stream
+from simforcing.models.mixture import KeysValues, Mixture, Stream, TextKeysValues
 from simforcing.models.text import ByteEncoderConfig
 from simforcing.nn.attention import BlockMask, build_mask
-from simforcing.nn.batch import Conditions, Streams
+from simforcing.nn.batch import Conditions, SimCondition, Streams
 from simforcing.nn.rope import one_axis, three_axes
 from simforcing.types import check_choices
 
@@ -40,6 +41,7 @@ class WorldModelConfig:
         predicts: what the head means: the velocity, or the clean latents (from which the velocity is derived).
         head: `plain`, or `first_frame`: z_hat = (1 + gate) z_0 + F, where frame 0 is given.
         denoises: streams with a head.
+        sim_condition: simulation latents may join the video tokens in every layer, through maps that start at zero.
     """
 
     video: ExpertConfig
@@ -54,6 +56,7 @@ class WorldModelConfig:
     predicts: Literal["velocity", "clean"] = "velocity"
     head: Literal["plain", "first_frame"] = "plain"
     denoises: tuple[Literal["video", "action"], ...] = ("video",)
+    sim_condition: bool = False
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -70,6 +73,14 @@ class WorldModelConfig:
 
     def build(self) -> "WorldModel":
         return WorldModel(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What a clip's conditions become in every layer: keys and values of its actions and of its text."""
+
+    action: Sequence[KeysValues] | None
+    text: Sequence[TextKeysValues]
 
 
 class WorldModel(nn.Module):
@@ -96,36 +107,74 @@ class WorldModel(nn.Module):
             self.action_in = nn.Linear(config.action_dim, action.width)
             if "action" in config.denoises:
                 self.action_head = Head(action.width, config.action_dim)
+        if config.sim_condition:
+            self.sim_injection = SimInjection(per_patch, video.width, video.num_layers)
 
-    def forward(self, noisy: Streams, sigma: Streams, conditions: Conditions) -> Streams:
+    def forward(
+        self,
+        noisy: Streams,
+        sigma: Streams,
+        conditions: Conditions,
+        sim: SimCondition | None = None,
+        context: Context | None = None,
+    ) -> Streams:
         """Velocities of the streams in `denoises`.
 
+        The video may hold r branches of the b clips of the conditions, branch by branch (row j is clip j mod b): what
+        depends on neither noise level nor domain is then computed once (`context`).
+
         Args:
-            noisy: video latents "b v g c h w"; actions "b k a" where they are denoised (else the conditions' own).
-            sigma: "b g" for video, 0 where a latent frame is given; "b 1" for actions (default 0).
+            noisy: video latents "r*b v g c h w"; actions "b k a" where they are denoised (else the conditions' own).
+            sigma: "r*b g" for video, 0 where a latent frame is given; "b 1" for actions (default 0).
             conditions: see Conditions.
+            sim: the condition path; None: it is absent.
+            context: of the same conditions, from an earlier call of `context`.
 
         Raises:
-            ValueError: latents that the patch does not divide, or widths that are not the configured ones.
+            ValueError: latents that the patch does not divide, widths that are not the configured ones, or a
+                simulation that this model was not built for.
         """
         z = noisy.video
         assert z is not None
         assert sigma.video is not None
         self._check(z, conditions)
-        text = self.text_tokens(conditions)
+        mask = self.mask(z, conditions)
+        if context is None and self.has_context:
+            context = self.context(conditions, z)
         streams: dict[str, Stream] = {}
-        if self.config.action is not None:
+        if context is None:
+            text = self.text_tokens(conditions)
             action = conditions.action if noisy.action is None else noisy.action
             streams["action"] = self._action_stream(action, sigma.action, conditions, text, z)
-        streams["video"] = self._video_stream(z, sigma.video, text)
-        mask = self.mask(z, conditions)
-        outputs = self.mixture(streams, mask, _token_presence(conditions, mask, z.shape[1]), self.config.denoises)
+            context = Context(action=None, text=self.mixture.expert("video").text_keys_values(text))
+        streams["video"] = self._video_stream(z, sigma.video, context.text, sim)
+        present = _token_presence(conditions, mask, z)
+        outputs = self.mixture(streams, mask, present, self.config.denoises, context.action)
         video, action_velocity = None, None
         if "video" in outputs:
             video = self._video_velocity(z, sigma.video, self.video_head(*outputs["video"]))
         if "action" in outputs:
             action_velocity = self.action_head(*outputs["action"])
         return Streams(video=video, action=action_velocity)
+
+    @property
+    def has_context(self) -> bool:
+        """Whether the actions depend on nothing but the conditions: they never see the video and are never noisy."""
+        sees_video = self.config.mask == "full" or "action" in self.config.denoises
+        return self.config.action is None or not sees_video
+
+    def context(self, conditions: Conditions, z: Float[Tensor, "r v g c h w"]) -> Context:
+        """Keys and values of actions and text: once per clip, for all noise levels, domains and steps.
+
+        Args:
+            z: latents of the clip's shape; only their grid is read.
+        """
+        text = self.text_tokens(conditions)
+        action = None
+        if self.config.action is not None:
+            stream = self._action_stream(conditions.action, None, conditions, text, z)
+            action = self.mixture.keys_values("action", stream, self.mask(z, conditions).leading("action"))
+        return Context(action=action, text=self.mixture.expert("video").text_keys_values(text))
 
     def mask(self, z: Float[Tensor, "b v g c h w"], conditions: Conditions) -> BlockMask:
         """The configured mask for these latents and actions."""
@@ -150,17 +199,19 @@ class WorldModel(nn.Module):
         known = conditions.state if conditions.state_valid is None else conditions.state * conditions.state_valid
         return torch.cat([tokens, self.state_in(known)[:, None]], dim=1)
 
-    def _video_stream(self, z: Tensor, sigma: Tensor, text: Tensor) -> Stream:
+    def _video_stream(
+        self, z: Tensor, sigma: Tensor, text: Sequence[TextKeysValues], sim: SimCondition | None
+    ) -> Stream:
         p = self.config.patch
-        b, v, g, _, h, w = z.shape
-        patches = F.pixel_unshuffle(rearrange(z, "b v g c h w -> (b g v) c h w"), p)
-        tokens = rearrange(patches, "(b s) c h w -> b (s h w) c", b=b)
+        _, v, g, _, h, w = z.shape
+        tokens = patches(z, p)
         rows, columns = h // p, w // p
         index = torch.arange(g * v * rows * columns, device=z.device)
         view, row, column = index // (rows * columns) % v, index // columns % rows, index % columns
         frame, place = index // (v * rows * columns), view * columns + column
         angles = three_axes(frame.double(), row.double(), place.double(), self.config.video.head_width)
-        return Stream(tokens=self.video_in(tokens), sigma=sigma, angles=angles, text=text)
+        added = None if sim is None else self.sim_injection(patches(sim.latents, p), sim.gate)
+        return Stream(tokens=self.video_in(tokens), sigma=sigma, angles=angles, text=text, added=added)
 
     def _action_stream(
         self, action: Tensor, sigma: Tensor | None, conditions: Conditions, text: Tensor, z: Tensor
@@ -175,7 +226,8 @@ class WorldModel(nn.Module):
             angles = three_axes(torch.tensor(conditions.action_frame, device=z.device), *centre, head_width)
         tokens = self.action_in(action * conditions.action_valid)
         level = action.new_zeros(action.shape[0], 1) if sigma is None else sigma
-        return Stream(tokens=tokens, sigma=level, angles=angles, text=text)
+        layers = self.mixture.expert("action").text_keys_values(text)
+        return Stream(tokens=tokens, sigma=level, angles=angles, text=layers)
 
     def _video_velocity(self, z: Tensor, sigma: Tensor, out: Tensor) -> Float[Tensor, "b v g c h w"]:
         _, v, g, _, h, w = z.shape
@@ -190,6 +242,10 @@ class WorldModel(nn.Module):
         return predicted if self.config.predicts == "velocity" else velocity_from_clean(z, predicted, per_frame(sigma))
 
     def _check(self, z: Tensor, conditions: Conditions) -> None:
+        if z.shape[0] % conditions.action.shape[0]:
+            raise ValueError(
+                f"{z.shape[0]} videos are no whole number of branches of {conditions.action.shape[0]} clips"
+            )
         p = self.config.patch
         if z.shape[3] != self.config.channels or z.shape[4] % p or z.shape[5] % p:
             raise ValueError(
@@ -208,8 +264,15 @@ def driven_frames(action_frame: Sequence[float]) -> tuple[int, ...]:
     return tuple(max(0, math.floor(end - step + 1e-3) + 1) for end in action_frame)
 
 
-def _token_presence(conditions: Conditions, mask: BlockMask, views: int) -> Tensor | None:
-    """Which tokens exist, per sample; None where every view is there (no mask is needed then)."""
+def patches(z: Float[Tensor, "b v g c h w"], patch: int) -> Float[Tensor, "b n d"]:
+    """Latents cut into tokens of patch x patch, frame by frame, view by view, row by row."""
+    cut = F.pixel_unshuffle(rearrange(z, "b v g c h w -> (b g v) c h w"), patch)
+    return rearrange(cut, "(b s) c h w -> b (s h w) c", b=z.shape[0])
+
+
+def _token_presence(conditions: Conditions, mask: BlockMask, z: Tensor) -> Tensor | None:
+    """Which tokens exist, per video; None where every view is there (no mask is needed then)."""
+    views = z.shape[1]
     if views == 1 or bool(conditions.view_present.all()):
         return None
     num_video = sum(s.length for s in mask.segments if s.stream == "video")
@@ -217,4 +280,4 @@ def _token_presence(conditions: Conditions, mask: BlockMask, views: int) -> Tens
     actions = conditions.view_present.new_ones(conditions.view_present.shape[0], mask.num_tokens - num_video)
     per_view = num_video // num_frames // views
     video = conditions.view_present.repeat_interleave(per_view, dim=1).repeat(1, num_frames)
-    return torch.cat([actions, video], dim=1)
+    return torch.cat([actions, video], dim=1).repeat(z.shape[0] // len(video), 1)

@@ -71,6 +71,18 @@ class BlockMask:
                 seen.update(*(reach[i] for i in tuple(seen)))
         return tuple(frozenset(seen) for seen in reach)
 
+    def leading(self, stream: str) -> "BlockMask":
+        """The mask of the first segments, those of `stream`, alone.
+
+        Raises:
+            ValueError: they see a later segment, so they cannot be computed without it.
+        """
+        own = [i for i, segment in enumerate(self.segments) if segment.stream == stream]
+        assert own == list(range(len(own))), "a leading stream stands first"
+        if any(not set(self.sees[i]) <= set(own) for i in own):
+            raise ValueError(f"under mask {self.name!r} stream {stream} sees other streams; it has no life of its own")
+        return BlockMask(name=self.name, segments=self.segments[: len(own)], sees=self.sees[: len(own)])
+
     def dense(self) -> Bool[Tensor, "n n"]:
         """The same relation as a matrix (rows see columns), for tests and pictures only."""
         out = torch.zeros(self.num_tokens, self.num_tokens, dtype=torch.bool)
@@ -138,16 +150,21 @@ def _sees(name: str, query: Segment, key: Segment) -> bool:
 
 
 def attend(
-    q: Float[Tensor, "b n heads e"],
+    q: Float[Tensor, "b m heads e"],
     k: Float[Tensor, "b n heads e"],
     v: Float[Tensor, "b n heads e"],
     mask: BlockMask,
     present: Bool[Tensor, "b n"] | None = None,
-) -> Float[Tensor, "b n heads*e"]:
-    """Joint attention under a block mask, scale 1/sqrt(e). `present` hides the keys of absent views, per sample."""
-    queries = q.split([stop - start for (start, stop), _ in mask.plan], dim=1)  # backward: one cat, no zero fill
+) -> Float[Tensor, "b m heads*e"]:
+    """Joint attention under a block mask, scale 1/sqrt(e). `present` hides the keys of absent views, per sample.
+
+    The queries are the mask's last m tokens, where the first n - m come as keys and values alone.
+    """
+    num_given = k.shape[1] - q.shape[1]
+    steps = [step for step in mask.plan if step[0][0] >= num_given]
+    queries = q.split([stop - start for (start, stop), _ in steps], dim=1)  # backward: one cat, no zero fill
     parts = []
-    for query, (_, keys) in zip(queries, mask.plan, strict=True):
+    for query, (_, keys) in zip(queries, steps, strict=True):
         hidden = None if present is None else _take(present, keys)[:, None, None]
         parts.append(_attention(query, _take(k, keys), _take(v, keys), hidden))
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
@@ -166,7 +183,12 @@ def _take(x: Tensor, spans: tuple[Span, ...]) -> Tensor:
 
 
 def cross_attend(
-    q: Float[Tensor, "b n heads e"], k: Float[Tensor, "b l heads e"], v: Float[Tensor, "b l heads e"]
-) -> Float[Tensor, "b n heads*e"]:
+    q: Float[Tensor, "r n heads e"], k: Float[Tensor, "b l heads e"], v: Float[Tensor, "b l heads e"]
+) -> Float[Tensor, "r n heads*e"]:
     """Attention of tokens to text, unmasked: zeroed padding rows take part (docs/paper-to-code.md)."""
-    return _attention(q, k, v)
+    return _attention(q, repeat_batch(k, q.shape[0]), repeat_batch(v, q.shape[0]))
+
+
+def repeat_batch(x: Float[Tensor, "b ..."], size: int) -> Float[Tensor, "r ..."]:
+    """What several branches of the same clips share, once for each of them: row j of the result is row j mod b."""
+    return x if x.shape[0] == size else x.repeat(size // x.shape[0], *(1 for _ in x.shape[1:]))

@@ -20,6 +20,9 @@ class Conditions:
         text: token ids of the tiny byte encoder, 0 = padding, or None.
         text_features: cached features of a frozen text encoder, or None.
         view_present: which views exist; an absent view's latents are zero and no query attends to them.
+        null_action: what the actions of a clip become where they are dropped (no motion), or None for zeros.
+        pose_history: normalised proprioception before the window, oldest first, or None.
+        maps: trajectory and rays drawn on the latents' grid, or None.
     """
 
     action: Float[Tensor, "b k a"]
@@ -30,6 +33,22 @@ class Conditions:
     state_valid: Bool[Tensor, "b s"] | None = None
     text: Int[Tensor, "b l"] | None = None
     text_features: Float[Tensor, "b l e"] | None = None
+    null_action: Float[Tensor, "b k a"] | None = None
+    pose_history: Float[Tensor, "b m s"] | None = None
+    maps: Float[Tensor, "b v g r h w"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimCondition:
+    """Simulation latents that condition the generation of real video.
+
+    Args:
+        latents: clean, of all frames, the first one too.
+        gate: 1 = the condition path acts, 0 = it is absent, per clip.
+    """
+
+    latents: Float[Tensor, "r v g c h w"]
+    gate: Float[Tensor, " r"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +56,20 @@ class Batch:
     """One training batch of windows in latent space.
 
     Args:
-        clean: normalised latents.
+        clean: normalised latents of the video to learn; of the simulation where a clip has no other.
         observed: latent frames given at inference (frame 0 of a plain clip); they stay clean, with sigma 0.
         conditions: see Conditions.
+        sim: latents of the aligned simulation, where the data are pairs.
+        has_real: which clips are pairs; the others are simulation alone. None: all are.
+        sim_text: text of the simulation where its wording is another one (token ids), or None.
     """
 
     clean: Float[Tensor, "b v g c h w"]
     observed: Bool[Tensor, "b g"]
     conditions: Conditions
+    sim: Float[Tensor, "b v g c h w"] | None = None
+    has_real: Bool[Tensor, " b"] | None = None
+    sim_text: Int[Tensor, "b l"] | None = None
 
     @property
     def size(self) -> int:
