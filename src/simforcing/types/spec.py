@@ -1,11 +1,14 @@
 """DataSpec: what a model was trained to read. It travels in every checkpoint and is checked at every use."""
 
 from dataclasses import dataclass
+from typing import Literal
 
+from simforcing.types.config import check_choices
 from simforcing.types.episodes import EpisodeSet, Resize
 from simforcing.types.inputs import NetworkInput
 
 FPS_TOLERANCE = 0.01  # relative
+Wording = Literal["task", "neutral", "sim", "real"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +24,11 @@ class DataSpec:
         action, state: how stored numbers are read, each with its layout; no state = the set has none.
         robot: name of the robot, if declared.
         fingerprint: of the data set it was fitted on.
+        sim_views: the aligned simulation of each view, or none.
+        wording: the prompt around the task: the task alone, or the published sentence, neutral or naming a domain.
+        sim_wording: the same for the simulation of pairs; None: as `wording`.
+        num_history: states measured before the window that the network reads.
+        with_maps: the network reads maps of trajectory and rays, so cameras must be known.
     """
 
     views: tuple[str, ...]
@@ -32,6 +40,21 @@ class DataSpec:
     state: NetworkInput | None
     robot: str | None
     fingerprint: str
+    sim_views: tuple[str, ...] = ()
+    wording: Wording = "task"
+    sim_wording: Wording | None = None
+    num_history: int = 0
+    with_maps: bool = False
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if self.sim_views and len(self.sim_views) != len(self.views):
+            raise ValueError(f"sim_views {self.sim_views} must name one simulation for each of the views {self.views}")
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """All that is decoded: the views, then the simulation of each."""
+        return (*self.views, *self.sim_views)
 
     @property
     def action_dim(self) -> int:
@@ -63,7 +86,7 @@ class DataSpec:
             if mine != theirs:
                 raise ValueError(f"{data.root}: {field} is {_name(theirs)}; the model was trained on {_name(mine)}")
         present = {view.name for episode in data.episodes for view in episode.views}
-        if missing := [name for name in self.views if name not in present]:
+        if missing := [name for name in self.streams if name not in present]:
             raise ValueError(
                 f"{data.root}: no view {missing[0]!r}, which the model was trained on;"
                 f" views: {', '.join(sorted(present))}"
