@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from simforcing.data.clips import Clips
+from simforcing.data.conditions import conditions_of
 from simforcing.data.embed import join_sets
-from simforcing.data.latents import LatentWindows, conditions_of
+from simforcing.data.latents import LatentWindows
 from simforcing.data.spec import fit_spec, window_of
 from simforcing.data.video import ArrayFrames
 from simforcing.data.windows import WindowSpec, read_clip

@@ -10,13 +10,12 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from simforcing.models.text import encode_bytes
+from simforcing.data.conditions import conditions_of, join_conditions
 from simforcing.nn.batch import Batch, Conditions, map_tensors
 from simforcing.nn.protocols import Autoencoder
 from simforcing.nn.tensor_file import read_tensors, write_tensors
 from simforcing.types import Clip, DataSpec
 
-GRID_TOLERANCE = 0.02  # of a frame: what uneven time stamps may shift an action by
 ENCODE_CHUNK = 64  # clips in memory at a time
 Progress = Callable[[int, int], None]
 
@@ -30,54 +29,6 @@ def to_frames(video: Float[Tensor, "*b 3 h w"]) -> UInt8[np.ndarray, "*b h w 3"]
     """[-1, 1] to 8 bits, rounded."""
     pixels = ((video.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
     return np.ascontiguousarray(pixels.movedim(-3, -1).cpu().numpy())
-
-
-def conditions_of(clips: Sequence[Clip], spec: DataSpec, temporal_factor: int) -> Conditions:
-    """What the model may see of these clips, normalised.
-
-    Raises:
-        ValueError: a clip without the spec's number of actions, naming episode and start.
-    """
-    for clip in clips:
-        if len(clip.action) != spec.num_actions:
-            raise ValueError(
-                f"episode {clip.episode}, frame {clip.start}: {len(clip.action)} actions in the window;"
-                f" this model reads {spec.num_actions}"
-            )
-    actions = [spec.action.read(clip.action, clip.action_valid) for clip in clips]
-    states = [] if spec.state is None else [spec.state.read(clip.state[None], clip.state_valid[None]) for clip in clips]
-    return Conditions(
-        action=_stacked([values for values, _ in actions]),
-        action_valid=_stacked([valid for _, valid in actions]),
-        action_frame=action_grid(clips, spec, temporal_factor),
-        view_present=_stacked([clip.view_present for clip in clips]),
-        state=_stacked([values[0] for values, _ in states]) if states else None,
-        state_valid=_stacked([valid[0] for _, valid in states]) if states else None,
-        text=encode_bytes([clip.task for clip in clips]),
-    )
-
-
-def action_grid(clips: Sequence[Clip], spec: DataSpec, temporal_factor: int) -> tuple[float, ...]:
-    """Latent frame that each action leads to: the end of its interval over the spacing of latent frames.
-
-    Raises:
-        ValueError: a clip whose actions stand at other times of its window than the first clip's.
-    """
-    latent_s = temporal_factor / spec.fps
-    step_s = float(np.median(np.diff(clips[0].action_time_s))) if spec.num_actions > 1 else 1 / spec.fps
-    for clip in clips:
-        shift_s = np.abs(clip.action_time_s - clips[0].action_time_s).max()
-        if shift_s > GRID_TOLERANCE / spec.fps:
-            raise ValueError(
-                f"episode {clip.episode}, frame {clip.start}: actions stand {shift_s:.3f} s from where those of episode"
-                f" {clips[0].episode}, frame {clips[0].start} do; choose a window stride that keeps their phase"
-            )
-    # rounding keeps the grid equal from window to window
-    return tuple(np.round((clips[0].action_time_s + step_s) / latent_s, 3).tolist())
-
-
-def _stacked(arrays: Sequence[np.ndarray]) -> Tensor:
-    return torch.from_numpy(np.stack(arrays))
 
 
 @torch.no_grad()
@@ -124,7 +75,7 @@ class LatentWindows:
             conditions.append(conditions_of(chunk, spec, autoencoder.temporal_factor))
             if progress is not None:
                 progress(start + len(chunk), len(clips))
-        return cls(torch.cat(latents), _joined(conditions))
+        return cls(torch.cat(latents), join_conditions(conditions))
 
     @property
     def num_windows(self) -> int:
@@ -155,19 +106,6 @@ class LatentWindows:
             return cls(clean, Conditions(action_frame=frame, **tensors))
         except (KeyError, TypeError) as error:
             raise ValueError(f"{path}: not encoded windows ({error}); delete it to encode them again") from None
-
-
-def _joined(parts: Sequence[Conditions]) -> Conditions:
-    """Conditions of consecutive chunks as one."""
-    grids = {part.action_frame for part in parts}
-    if len(grids) != 1:
-        raise ValueError("actions stand at other times in other windows; choose a stride that keeps their phase")
-    joined: dict[str, Any] = {"action_frame": parts[0].action_frame}
-    for field in fields(parts[0]):
-        values = [getattr(part, field.name) for part in parts]
-        if field.name != "action_frame":
-            joined[field.name] = None if values[0] is None else torch.cat(values)
-    return Conditions(**joined)
 
 
 def first_frame_observed(latents: Float[Tensor, "b v g c h w"]) -> Bool[Tensor, "b g"]:

@@ -8,12 +8,8 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from simforcing.data.latents import (
-    conditions_of,
-    decode_latents,
-    encode_clips,
-    first_frame_observed,
-)
+from simforcing.data.conditions import conditions_of
+from simforcing.data.latents import decode_latents, encode_clips, first_frame_observed
 from simforcing.generation.sampler import SamplerConfig, draw_noise, sample
 from simforcing.models.bundle import Bundle
 from simforcing.nn.batch import map_tensors

@@ -6,8 +6,9 @@ from copy import copy
 from dataclasses import replace
 
 from simforcing.data.clips import Clips
+from simforcing.data.conditions import conditions_of
 from simforcing.data.convert import BYTES_PER_PIXEL
-from simforcing.data.latents import conditions_of, encode_clips, first_frame_observed
+from simforcing.data.latents import encode_clips, first_frame_observed
 from simforcing.data.verify import CHUNK, verify_videos
 from simforcing.generation.rollout import Predictor
 from simforcing.nn.batch import Batch, map_tensors
