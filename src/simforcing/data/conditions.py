@@ -1,8 +1,6 @@
 """What a model may see of clips, normalised: actions, state, words, and which views exist (docs/paper-to-code.md)."""
 
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import Any
 
 import numpy as np
 import torch
@@ -61,16 +59,3 @@ def action_grid(clips: Sequence[Clip], spec: DataSpec, temporal_factor: int) -> 
 
 def _stacked(arrays: Sequence[np.ndarray]) -> Tensor:
     return torch.from_numpy(np.stack(arrays))
-
-
-def join_conditions(parts: Sequence[Conditions]) -> Conditions:
-    """Conditions of consecutive chunks as one."""
-    grids = {part.action_frame for part in parts}
-    if len(grids) != 1:
-        raise ValueError("actions stand at other times in other windows; choose a stride that keeps their phase")
-    joined: dict[str, Any] = {"action_frame": parts[0].action_frame}
-    for field in fields(parts[0]):
-        values = [getattr(part, field.name) for part in parts]
-        if field.name != "action_frame":
-            joined[field.name] = None if values[0] is None else torch.cat(values)
-    return Conditions(**joined)

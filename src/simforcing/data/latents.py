@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from simforcing.data.conditions import conditions_of, join_conditions
-from simforcing.nn.batch import Batch, Conditions, map_tensors
+from simforcing.data.conditions import conditions_of
+from simforcing.nn.batch import Batch, Conditions, join, map_tensors
 from simforcing.nn.protocols import Autoencoder
 from simforcing.nn.tensor_file import read_tensors, write_tensors
 from simforcing.types import Clip, DataSpec
@@ -33,17 +33,27 @@ def to_frames(video: Float[Tensor, "*b 3 h w"]) -> UInt8[np.ndarray, "*b h w 3"]
 
 @torch.no_grad()
 def encode_clips(
-    clips: Sequence[Clip], autoencoder: Autoencoder, *, num_frames: int | None = None, chunk: int = 16
+    clips: Sequence[Clip], autoencoder: Autoencoder, *, num_frames: int | None = None, streams: slice | None = None
 ) -> Float[Tensor, "b v g c h w"]:
-    """Normalised latents of every view, of the first `num_frames` frames; views that are not present are zero."""
-    out = []
-    for start in range(0, len(clips), chunk):
-        part = clips[start : start + chunk]
-        video = to_video(np.stack([clip.frames[:, :num_frames] for clip in part]))
-        latents = autoencoder.encode(video.flatten(0, 1)).unflatten(0, video.shape[:2])
-        present = torch.from_numpy(np.stack([clip.view_present for clip in part]))
-        out.append(latents * present[:, :, None, None, None, None])
-    return torch.cat(out)
+    """Normalised latents of the clips' streams; a stream that is not present is zero.
+
+    Each video is encoded by itself: its latents are the same bits whatever it is encoded together with.
+
+    Args:
+        num_frames: encode only that many, from the first; None: all.
+        streams: which streams; None: all. A student's clips hold its views, then their simulation.
+    """
+    chosen = streams or slice(None)
+    first = clips[0].frames[chosen][:1, :num_frames]
+    template = torch.zeros_like(autoencoder.encode(to_video(first)))
+    rows = []
+    for clip in clips:
+        present = clip.view_present[chosen].tolist()
+        videos = to_video(clip.frames[chosen, :num_frames])
+        rows += [
+            autoencoder.encode(v[None]) if is_there else template for v, is_there in zip(videos, present, strict=True)
+        ]
+    return torch.cat(rows).unflatten(0, (len(clips), -1))
 
 
 @torch.no_grad()
@@ -75,7 +85,7 @@ class LatentWindows:
             conditions.append(conditions_of(chunk, spec, autoencoder.temporal_factor))
             if progress is not None:
                 progress(start + len(chunk), len(clips))
-        return cls(torch.cat(latents), join_conditions(conditions))
+        return cls(torch.cat(latents), join(conditions))
 
     @property
     def num_windows(self) -> int:

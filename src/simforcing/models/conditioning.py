@@ -3,6 +3,8 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from simforcing.nn.attention import repeat_batch
+
 
 class SimInjection(nn.Module):
     """gate * conv(z_sim) for every layer. A Conv3d whose kernel is its stride (1, p, p) is one linear map of patches.
@@ -16,6 +18,9 @@ class SimInjection(nn.Module):
         for parameter in self.parameters():
             nn.init.zeros_(parameter)
 
-    def forward(self, tokens: Float[Tensor, "b n p"], gate: Float[Tensor, " b"]) -> list[Float[Tensor, "b n d"]]:
-        """What is added to the video tokens in each layer; the gate multiplies the bias too."""
-        return [gate[:, None, None] * layer(tokens) for layer in self.layers]
+    def forward(self, tokens: Float[Tensor, "b n p"], gate: Float[Tensor, " r"]) -> list[Float[Tensor, "r n d"]]:
+        """What is added to the video tokens in each layer; the gate multiplies the bias too.
+
+        What branches of the same clips share is mapped once and gated for each of them (row j is clip j mod b).
+        """
+        return [gate[:, None, None] * repeat_batch(layer(tokens), len(gate)) for layer in self.layers]

@@ -1,9 +1,10 @@
 """What crosses the boundary into a network: Batch (training), Conditions (what the model may see), Streams, Draws."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -43,11 +44,11 @@ class SimCondition:
     """Simulation latents that condition the generation of real video.
 
     Args:
-        latents: clean, of all frames, the first one too.
-        gate: 1 = the condition path acts, 0 = it is absent, per clip.
+        latents: clean, of all frames, the first one too; once where several branches of the same clips share them.
+        gate: 1 = the condition path acts, 0 = it is absent, per video of the pass.
     """
 
-    latents: Float[Tensor, "r v g c h w"]
+    latents: Float[Tensor, "b v g c h w"]
     gate: Float[Tensor, " r"]
 
 
@@ -85,12 +86,14 @@ class Draws:
         noise: Gaussian, the shape of the clean latents.
         action_noise: Gaussian, the shape of the actions (used where actions are denoised).
         drop: uniform numbers per clip for dropouts and gates, one column each.
+        sim_noise: Gaussian, the shape of the clean latents, that corrupts the simulation condition of pairs.
     """
 
     uniform: Float[Tensor, " b"]
     noise: Float[Tensor, "b v g c h w"]
     action_noise: Float[Tensor, "b k a"]
     drop: Float[Tensor, "b 8"]
+    sim_noise: Float[Tensor, "b v g c h w"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,3 +117,16 @@ def map_tensors(value: Record, function: Callable[[Tensor], Tensor]) -> Record:
         elif isinstance(item, Conditions):
             changes[field.name] = map_tensors(item, function)
     return replace(value, **changes)
+
+
+def join(parts: Sequence[Conditions]) -> Conditions:
+    """Conditions of several lots of clips as one. ValueError where their actions stand at different times."""
+    grids = {part.action_frame for part in parts}
+    if len(grids) != 1:
+        raise ValueError("actions stand at other times in other windows; choose a stride that keeps their phase")
+    joined: dict[str, Any] = {"action_frame": parts[0].action_frame}
+    for field in fields(Conditions):
+        values = [getattr(part, field.name) for part in parts]
+        if field.name != "action_frame":
+            joined[field.name] = None if values[0] is None else torch.cat(values)
+    return Conditions(**joined)

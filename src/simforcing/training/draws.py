@@ -36,6 +36,7 @@ def draw(batch: Batch, seed: int, step: int, positions: Sequence[int]) -> Draws:
         noise=torch.empty(size, *batch.clean.shape[1:]),
         action_noise=torch.empty(size, *batch.conditions.action.shape[1:]),
         drop=torch.empty(size, NUM_DROPS),
+        sim_noise=None if batch.sim is None else torch.empty(size, *batch.sim.shape[1:]),
     )
     generator = torch.Generator()
     for row, position in enumerate(positions):
@@ -44,6 +45,8 @@ def draw(batch: Batch, seed: int, step: int, positions: Sequence[int]) -> Draws:
         draws.drop[row].uniform_(generator=generator)
         draws.noise[row].normal_(generator=generator)
         draws.action_noise[row].normal_(generator=generator)
+        if draws.sim_noise is not None:
+            draws.sim_noise[row].normal_(generator=generator)
     return draws
 
 

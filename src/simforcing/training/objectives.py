@@ -16,6 +16,8 @@ from simforcing.types import check_choices
 # columns of Draws.drop
 DROP_ACTION, DROP_FIRST_FRAME, UNIFORM_ACTION = 0, 1, 2
 
+FlowWeight = Literal["published", "clean"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class SigmaPolicy:
@@ -52,15 +54,13 @@ class FlowMatching:
     """
 
     sigma: SigmaPolicy = SigmaPolicy()
-    weight: Literal["published", "clean"] = "published"
+    weight: FlowWeight = "published"
     action_dropout: float = 0.1
     first_frame_dropout: float = 0.0
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name in ("action_dropout", "first_frame_dropout"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must lie in [0, 1]")
+        require_rates(self, "action_dropout", "first_frame_dropout")
 
     def __call__(self, model: nn.Module, batch: Batch, draws: Draws) -> Loss:
         conditions = drop_actions(batch.conditions, draws.drop[:, DROP_ACTION] < self.action_dropout)
@@ -78,10 +78,14 @@ class FlowMatching:
         terms = {}
         if self.sigma.video:
             error = (predicted.video.float() - velocity_target(batch.clean, draws.noise)) ** 2
-            terms["video"] = (self._weight(sigma_video) * predicted_mean(error, ~given, conditions.view_present)).mean()
+            terms["video"] = (
+                flow_weight(sigma_video, self.weight) * predicted_mean(error, ~given, conditions.view_present)
+            ).mean()
         if self.sigma.action:
             error = (predicted.action.float() - velocity_target(batch.conditions.action, draws.action_noise)) ** 2
-            terms["action"] = (self._weight(sigma_action) * valid_mean(error, conditions.action_valid)).mean()
+            terms["action"] = (
+                flow_weight(sigma_action, self.weight) * valid_mean(error, conditions.action_valid)
+            ).mean()
         total = torch.stack(list(terms.values())).sum()
         return Loss(total=total, terms={name: term.detach() for name, term in terms.items()})
 
@@ -95,8 +99,17 @@ class FlowMatching:
                 " change the policy or the model's denoises"
             )
 
-    def _weight(self, sigma: Float[Tensor, " b"]) -> Float[Tensor, " b"]:
-        return loss_weight(sigma) if self.weight == "published" else sigma**2
+
+def flow_weight(sigma: Float[Tensor, " b"], kind: FlowWeight) -> Float[Tensor, " b"]:
+    """W(sigma), or sigma^2, which turns a velocity's error into that of the predicted clean latents."""
+    return loss_weight(sigma) if kind == "published" else sigma**2
+
+
+def require_rates(config: object, *names: str) -> None:
+    """ValueError where a probability of a config does not lie in [0, 1]."""
+    for name in names:
+        if not 0 <= getattr(config, name) <= 1:
+            raise ValueError(f"{name} is {getattr(config, name)}; it must lie in [0, 1]")
 
 
 def drop_actions(conditions: Conditions, dropped: Bool[Tensor, " b"]) -> Conditions:
