@@ -365,6 +365,19 @@ def test_an_open_gate_acts_on_predicted_frames_of_its_own_clip_alone():
     assert torch.equal(opened[1], closed[1])
 
 
+def test_a_closed_and_an_open_branch_in_one_pass_equal_a_pass_each():
+    model, branches = trained_condition(), [noisy(), noisy() + 1]
+    gate = torch.cat([torch.zeros(B, dtype=torch.float64), torch.ones(B, dtype=torch.float64)])
+    shared = SimCondition(latents=noisy() - 2, gate=gate)  # once for both branches
+    with torch.no_grad():
+        together = model(
+            Streams(video=torch.cat(branches)), Streams(video=levels().repeat(2, 1)), conditions(), shared
+        ).video
+        opened = model(Streams(video=branches[1]), Streams(video=levels()), conditions(), sim_condition(1.0)).video
+    assert torch.allclose(together[:B], velocity(model, branches[0]), atol=1e-10, rtol=0)
+    assert torch.allclose(together[B:], opened, atol=1e-10, rtol=0)
+
+
 def test_the_condition_is_a_convolution_whose_kernel_is_its_stride():
     model, latents = trained_condition(), noisy()
     for layer, added in zip(
