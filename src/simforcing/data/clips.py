@@ -9,11 +9,27 @@ from simforcing.types import Clip, DataSpec, Episode
 
 
 class Clips(Sequence[Clip]):
-    """Every `stride`-th window of the episodes, in order."""
+    """Every `stride`-th window of the episodes, in order, with all streams of the spec.
 
-    def __init__(self, episodes: Sequence[Episode], spec: DataSpec, *, stride: int) -> None:
-        self.spec = spec
-        self._window = window_of(spec)
+    Args:
+        stride: frames between the starts of windows.
+        with_masks: read masks, too.
+        with_frames: decode video; else frames have no pixels, and all else is read as usual.
+        fingerprint: of the set that the episodes are of, which caches tell them apart by.
+    """
+
+    def __init__(
+        self,
+        episodes: Sequence[Episode],
+        spec: DataSpec,
+        *,
+        stride: int,
+        with_masks: bool = False,
+        with_frames: bool = True,
+        fingerprint: str | None = None,
+    ) -> None:
+        self.spec, self.fingerprint = spec, fingerprint
+        self._window = window_of(spec, with_masks=with_masks, with_frames=with_frames)
         self.keys = [(episode, start) for episode in episodes for start in window_starts(episode, self._window, stride)]
 
     def __len__(self) -> int:

@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simforcing.data.prompts import prompt
+from simforcing.data.spec import present_views
 from simforcing.models.text import encode_bytes
 from simforcing.nn.batch import Conditions
 from simforcing.types import Clip, DataSpec
@@ -31,10 +33,10 @@ def conditions_of(clips: Sequence[Clip], spec: DataSpec, temporal_factor: int) -
         action=_stacked([values for values, _ in actions]),
         action_valid=_stacked([valid for _, valid in actions]),
         action_frame=action_grid(clips, spec, temporal_factor),
-        view_present=_stacked([clip.view_present for clip in clips]),
+        view_present=_stacked([present_views(clip, spec) for clip in clips]),
         state=_stacked([values[0] for values, _ in states]) if states else None,
         state_valid=_stacked([valid[0] for _, valid in states]) if states else None,
-        text=encode_bytes([clip.task for clip in clips]),
+        text=encode_bytes([prompt(clip.task, spec.wording) for clip in clips]),
     )
 
 

@@ -1,22 +1,25 @@
 """Clips to network inputs: decoded windows, encoded once, held as latents (docs/paper-to-code.md)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from simforcing.data.conditions import conditions_of
+from simforcing.data.prompts import prompt
+from simforcing.models.text import encode_bytes
 from simforcing.nn.batch import Batch, Conditions, join, map_tensors
 from simforcing.nn.protocols import Autoencoder
 from simforcing.nn.tensor_file import read_tensors, write_tensors
 from simforcing.types import Clip, DataSpec
 
 ENCODE_CHUNK = 64  # clips in memory at a time
+PAIR_FIELDS = ("sim", "has_real", "sim_text")
 Progress = Callable[[int, int], None]
 
 
@@ -44,16 +47,19 @@ def encode_clips(
         streams: which streams; None: all. A student's clips hold its views, then their simulation.
     """
     chosen = streams or slice(None)
-    first = clips[0].frames[chosen][:1, :num_frames]
-    template = torch.zeros_like(autoencoder.encode(to_video(first)))
-    rows = []
-    for clip in clips:
-        present = clip.view_present[chosen].tolist()
-        videos = to_video(clip.frames[chosen, :num_frames])
-        rows += [
-            autoencoder.encode(v[None]) if is_there else template for v, is_there in zip(videos, present, strict=True)
-        ]
-    return torch.cat(rows).unflatten(0, (len(clips), -1))
+    return torch.stack([_encode_clip(clip, autoencoder, num_frames, chosen) for clip in clips])
+
+
+def _encode_clip(
+    clip: Clip, autoencoder: Autoencoder, num_frames: int | None, streams: slice
+) -> Float[Tensor, "v g c h w"]:
+    videos = to_video(clip.frames[streams, :num_frames])
+    num_latents = 1 + (videos.shape[1] - 1) // autoencoder.temporal_factor
+    size = [side // autoencoder.spatial_factor for side in videos.shape[-2:]]
+    latents = torch.zeros(len(videos), num_latents, autoencoder.channels, *size)
+    for i in np.flatnonzero(clip.view_present[streams]).tolist():
+        latents[i] = autoencoder.encode(videos[i : i + 1])[0]
+    return latents
 
 
 @torch.no_grad()
@@ -66,26 +72,116 @@ def decode_latents(
     return np.concatenate(parts).reshape(*latents.shape[:2], *parts[0].shape[1:])
 
 
-class LatentWindows:
-    """A BatchSource over encoded windows, held in memory; frame 0 is observed."""
+@dataclass(frozen=True, kw_only=True)
+class Tables:
+    """All that windows hold beside their latents.
 
-    def __init__(self, clean: Float[Tensor, "n v g c h w"], conditions: Conditions) -> None:
-        self.clean = clean
-        self.conditions = conditions
+    Args:
+        conditions: what the model may see.
+        stream_present: which of the spec's streams each window has.
+        sim_text: token ids of the simulation's wording, where it is another one.
+    """
+
+    conditions: Conditions
+    stream_present: Bool[Tensor, "n s"]
+    sim_text: Int[Tensor, "n l"] | None
+
+
+def tables_of(clips: Sequence[Clip], spec: DataSpec, temporal_factor: int) -> Tables:
+    """What the clips hold beside their frames, which are not looked at."""
+    sim_text = None
+    if spec.sim_views and spec.sim_wording is not None and spec.sim_wording != spec.wording:
+        sim_text = encode_bytes([prompt(clip.task, spec.sim_wording) for clip in clips])
+    return Tables(
+        conditions=conditions_of(clips, spec, temporal_factor),
+        stream_present=torch.from_numpy(np.stack([clip.view_present for clip in clips])),
+        sim_text=sim_text,
+    )
+
+
+def join_tables(parts: Sequence[Tables]) -> Tables:
+    """Tables of consecutive clips as one."""
+    return Tables(
+        conditions=join([part.conditions for part in parts]),
+        stream_present=torch.cat([part.stream_present for part in parts]),
+        sim_text=_joined("sim_text", [part.sim_text for part in parts]),
+    )
+
+
+class LatentWindows:
+    """A BatchSource over encoded windows, held in memory; frame 0 is observed.
+
+    Args:
+        clean: latents of the views; of their simulation where a window has no other video.
+        conditions: what the model may see.
+        sim: latents of the simulation of each view, where the spec has them.
+        has_real: which windows are pairs; None: all.
+        sim_text: token ids of the simulation's wording, where it is another one.
+    """
+
+    def __init__(
+        self,
+        clean: Float[Tensor, "n v g c h w"],
+        conditions: Conditions,
+        sim: Float[Tensor, "n v g c h w"] | None = None,
+        has_real: Bool[Tensor, " n"] | None = None,
+        sim_text: Int[Tensor, "n l"] | None = None,
+    ) -> None:
+        self.clean, self.conditions = clean, conditions
+        self.sim, self.has_real, self.sim_text = sim, has_real, sim_text
 
     @classmethod
     def encode(
         cls, clips: Sequence[Clip], autoencoder: Autoencoder, spec: DataSpec, *, progress: Progress | None = None
     ) -> "LatentWindows":
         """Decode and encode every clip once; pixels are dropped as soon as they are encoded."""
-        latents, conditions = [], []
+        latents, tables = [], []
         for start in range(0, len(clips), ENCODE_CHUNK):
             chunk = [clips[i] for i in range(start, min(start + ENCODE_CHUNK, len(clips)))]
             latents.append(encode_clips(chunk, autoencoder))
-            conditions.append(conditions_of(chunk, spec, autoencoder.temporal_factor))
+            tables.append(tables_of(chunk, spec, autoencoder.temporal_factor))
             if progress is not None:
                 progress(start + len(chunk), len(clips))
-        return cls(torch.cat(latents), join(conditions))
+        return cls.assembled(torch.cat(latents), join_tables(tables), spec)
+
+    @classmethod
+    def assembled(cls, latents: Float[Tensor, "n s g c h w"], tables: Tables, spec: DataSpec) -> "LatentWindows":
+        """Windows from latents of all streams of the spec, absent ones being zero."""
+        if not spec.sim_views:
+            return cls(latents, tables.conditions)
+        num_views = len(spec.views)
+        clean, sim = latents[:, :num_views], latents[:, num_views:]
+        has_real = tables.stream_present[:, :num_views].any(dim=1)
+        if has_real.all():
+            return cls(clean, tables.conditions, sim, sim_text=tables.sim_text)
+        clean = torch.where(has_real.view(-1, 1, 1, 1, 1, 1), clean, sim)
+        return cls(clean, tables.conditions, sim, has_real, tables.sim_text)
+
+    @classmethod
+    def joined(cls, parts: Sequence["LatentWindows"]) -> "LatentWindows":
+        """Windows of several sets as one source, in the order of the parts.
+
+        Raises:
+            ValueError: latents or conditions of different kinds, both named.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        for part in parts[1:]:
+            if part.clean.shape[1:] != parts[0].clean.shape[1:]:
+                raise ValueError(
+                    f"latents of {list(part.clean.shape[1:])} cannot join those of {list(parts[0].clean.shape[1:])}"
+                )
+        has_real = None
+        if any(part.has_real is not None for part in parts):
+            flags = [torch.ones(p.num_windows, dtype=torch.bool) if p.has_real is None else p.has_real for p in parts]
+            has_real = torch.cat(flags)
+        return cls(
+            torch.cat([part.clean for part in parts]),
+            join([part.conditions for part in parts]),
+            _joined("sim", [part.sim for part in parts]),
+            has_real,
+            _joined("sim_text", [part.sim_text for part in parts]),
+        )
 
     @property
     def num_windows(self) -> int:
@@ -98,14 +194,17 @@ class LatentWindows:
             clean=clean,
             observed=first_frame_observed(clean),
             conditions=map_tensors(self.conditions, lambda tensor: tensor[index]),
+            sim=None if self.sim is None else self.sim[index],
+            has_real=None if self.has_real is None else self.has_real[index],
+            sim_text=None if self.sim_text is None else self.sim_text[index],
         )
 
     def save(self, path: Path) -> None:
         """One safetensors file, atomically."""
         tensors = {f.name: getattr(self.conditions, f.name) for f in fields(self.conditions)}
         tensors["action_frame"] = torch.tensor(self.conditions.action_frame, dtype=torch.float64)
-        kept = {name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None}
-        write_tensors(path, {"clean": self.clean, **kept})
+        tensors |= {"clean": self.clean} | {name: getattr(self, name) for name in PAIR_FIELDS}
+        write_tensors(path, {name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None})
 
     @classmethod
     def load(cls, path: Path) -> "LatentWindows":
@@ -113,9 +212,18 @@ class LatentWindows:
         tensors: dict[str, Any] = dict(read_tensors(path))
         try:
             clean, frame = tensors.pop("clean"), tuple(tensors.pop("action_frame").tolist())
-            return cls(clean, Conditions(action_frame=frame, **tensors))
+            paired = {name: tensors.pop(name, None) for name in PAIR_FIELDS}
+            return cls(clean, Conditions(action_frame=frame, **tensors), **paired)
         except (KeyError, TypeError) as error:
             raise ValueError(f"{path}: not encoded windows ({error}); delete it to encode them again") from None
+
+
+def _joined(name: str, values: Sequence[Tensor | None]) -> Tensor | None:
+    """Of all parts, or of none."""
+    present = [value for value in values if value is not None]
+    if len(present) not in (0, len(values)):
+        raise ValueError(f"{name} is given for {len(present)} of {len(values)} parts; expected all or none")
+    return torch.cat(present) if present else None
 
 
 def first_frame_observed(latents: Float[Tensor, "b v g c h w"]) -> Bool[Tensor, "b g"]:

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Bool
 
 from simforcing.data.open import require_layout
 from simforcing.data.windows import WindowSpec, action_rows, window_starts
-from simforcing.types import DataSpec, Episode, EpisodeSet, Layout, NetworkInput
+from simforcing.types import Clip, DataSpec, Episode, EpisodeSet, Layout, NetworkInput
 from simforcing.types.normalisers import NormaliserKind
 
 
@@ -67,6 +68,18 @@ def _fitted(
     return NetworkInput.fit(values, layout, normaliser, valid=valid)
 
 
-def window_of(spec: DataSpec) -> WindowSpec:
-    """The windows that a model of this spec reads."""
-    return WindowSpec(num_frames=spec.num_frames, views=spec.views, resize=spec.resize)
+def window_of(spec: DataSpec, *, with_masks: bool = False, with_frames: bool = True) -> WindowSpec:
+    """The windows that a model of this spec reads: its views, then their simulation."""
+    return WindowSpec(
+        num_frames=spec.num_frames,
+        views=spec.streams,
+        resize=spec.resize,
+        with_masks=with_masks,
+        with_frames=with_frames,
+    )
+
+
+def present_views(clip: Clip, spec: DataSpec) -> Bool[np.ndarray, " v"]:
+    """Which of the network's views a clip shows: the real ones, or where it has none their simulation."""
+    real, sim = np.split(clip.view_present, [len(spec.views)])
+    return real if real.any() or not len(sim) else sim

@@ -21,7 +21,8 @@ TIME_SLACK = 1e-3  # of one frame: what rounding may move a time stamp across a 
 class WindowSpec:
     """What every window of a run has in common: consecutive frames, views in order, the model's frame size.
 
-    Masks and depth are read only where `with_masks` and `with_depth` ask for them.
+    Masks and depth are read only where `with_masks` and `with_depth` ask for them. Without `with_frames` no video is
+    decoded: frames then have 0 rows and columns, and all else is as with them.
     """
 
     num_frames: int
@@ -29,6 +30,7 @@ class WindowSpec:
     resize: Resize
     with_masks: bool = False
     with_depth: bool = False
+    with_frames: bool = True
 
     def __post_init__(self) -> None:
         if self.num_frames < 2:
@@ -89,7 +91,7 @@ def read_clip(episode: Episode, start: int, spec: WindowSpec, action_dim: int, s
     frames, view_present = _read_views(episode, start, spec)
     masks, mask_present = _read_masks(episode, start, spec)
     depth, depth_present = _read_depth(episode, start, spec)
-    state, state_valid = _state_at(episode, start_s, state_dim)
+    state, state_valid = state_at(episode, start_s, state_dim)
     return Clip(
         episode=episode.name,
         start=start,
@@ -157,15 +159,15 @@ def _read_views(
     episode: Episode, start: int, spec: WindowSpec
 ) -> tuple[UInt8[np.ndarray, "v f h w 3"], Bool[np.ndarray, " v"]]:
     """Frames and which views are present."""
-    shape = (len(spec.views), spec.num_frames, spec.resize.height, spec.resize.width, 3)
-    frames = np.zeros(shape, np.uint8)
+    size = (spec.resize.height, spec.resize.width) if spec.with_frames else (0, 0)
+    frames = np.zeros((len(spec.views), spec.num_frames, *size, 3), np.uint8)
     stored = {view.name: view for view in episode.views}
     present = np.array([name in stored for name in spec.views])
     if not present.any():
         raise ValueError(
             f"episode {episode.name}: none of the views {', '.join(spec.views)}; views: {', '.join(stored)}"
         )
-    for index in np.flatnonzero(present):
+    for index in np.flatnonzero(present & spec.with_frames):
         decoded = stored[spec.views[index]].frames.read(start, start + spec.num_frames)
         frames[index] = resize_frames(decoded, spec.resize)
     return frames, present
@@ -211,9 +213,7 @@ def _cameras(episode: Episode, spec: WindowSpec) -> tuple[Camera | None, ...]:
     return tuple(None if camera is None else resize_camera(camera, spec.resize) for camera in cameras)
 
 
-def _state_at(
-    episode: Episode, time_s: float, state_dim: int
-) -> tuple[Float[np.ndarray, " s"], Bool[np.ndarray, " s"]]:
+def state_at(episode: Episode, time_s: float, state_dim: int) -> tuple[Float[np.ndarray, " s"], Bool[np.ndarray, " s"]]:
     """The latest state measured at or before `time_s`, and which of its numbers exist."""
     own_dim = 0 if episode.state is None else episode.state.shape[1]
     state = np.zeros(max(own_dim, state_dim), np.float32)
