@@ -10,11 +10,11 @@ from scipy.spatial.transform import Rotation
 from simforcing.data.variants import variant_tables
 from simforcing.sim.model import RobotModel
 from simforcing.sim.perturb import PerturbConfig, Perturber, Variant
-from simforcing.sim.recording import absolute_layout
 from simforcing.sim.replay import Layouts, Replay
 from simforcing.sim.tabletop_arm import TABLETOP_ARM
 from simforcing.types import LAYOUTS, Layout, Part
 from simforcing.types.conversions import StartState, convert_actions
+from simforcing.types.layouts import absolute_layout
 
 NUM_FRAMES = 8
 KNOWN = ("tabletop", "bridge", "bridge_state", "bridge_delta_axis_angle", "in_hand")

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from simforcing.sim.recording import absolute_layout, read_commanded, read_measured
+from simforcing.sim.recording import read_commanded, read_measured
 from simforcing.sim.tabletop_arm import TABLETOP_ARM
 from simforcing.types import LAYOUTS, Layout, Part
+from simforcing.types.layouts import absolute_layout
 
 (ARM,) = TABLETOP_ARM.arms
 JOINTS = Layout(name="joints", parts=(Part(kind="joint", size=6, frame="joint", unit="rad"),))

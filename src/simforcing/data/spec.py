@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
 from simforcing.data.open import require_layout
-from simforcing.data.windows import WindowSpec, action_rows, window_starts
+from simforcing.data.windows import WindowSpec, action_rows, state_at, window_starts
 from simforcing.types import Clip, DataSpec, Episode, EpisodeSet, Layout, NetworkInput
+from simforcing.types.conversions import StartState
+from simforcing.types.inputs import ActionForm, Commands
 from simforcing.types.normalisers import NormaliserKind
 
 
@@ -17,12 +19,17 @@ def fit_spec(
     *,
     window: WindowSpec,
     normaliser: NormaliserKind = "min_max",
+    action_form: ActionForm = "stored",
 ) -> DataSpec:
     """Statistics and shapes of the training episodes.
 
+    Args:
+        action_form: what the network reads commands as; other forms than the stored one are fitted on the windows
+            themselves, each converted from its own first state.
+
     Raises:
         ValueError: no declared action layout (the choices are listed), no episode long enough for a window, several
-            video rates, or windows with different numbers of actions.
+            video rates, windows with different numbers of actions, or commands that cannot be written in that form.
     """
     layout = require_layout(data)
     rates = sorted({episode.fps for episode in training})
@@ -43,7 +50,14 @@ def fit_spec(
                 f"{data.root}: episode {episode.name} has {found} actions in the window at frame {start},"
                 f" others have {num_actions}; a run needs one number (uneven time stamps?)"
             )
-    actions = [(episode.action, episode.action_valid) for episode in training]
+    if action_form == "stored":
+        action = _fitted([(episode.action, episode.action_valid) for episode in training], layout, normaliser)
+    else:
+        windows = [commands_at(episode, start, window.num_frames, data.state_layout) for episode, start in starts]
+        try:
+            action = NetworkInput.fit_windows(windows, layout, normaliser, action_form)
+        except ValueError as error:
+            raise ValueError(f"{data.root}: {error}") from None
     states = [(episode.state, episode.state_valid) for episode in training if episode.state is not None]
     return DataSpec(
         views=window.views,
@@ -51,7 +65,7 @@ def fit_spec(
         fps=rates[0],
         num_actions=num_actions,
         resize=window.resize,
-        action=_fitted(actions, layout, normaliser),
+        action=action,
         # an episode without states is read as zeros that are marked as not valid
         state=_fitted(states, data.state_layout, normaliser) if states and data.state_layout is not None else None,
         robot=data.robot,
@@ -66,6 +80,29 @@ def _fitted(
     values = np.concatenate([table for table, _ in tables])
     valid = np.concatenate([np.ones(table.shape, bool) if known is None else known for table, known in tables])
     return NetworkInput.fit(values, layout, normaliser, valid=valid)
+
+
+def commands_at(episode: Episode, start: int, num_frames: int, state_layout: Layout | None) -> Commands:
+    """The commands of a window and the state measured at its first frame, without decoding a frame."""
+    rows = action_rows(episode, start, num_frames)
+    values = episode.action[rows]
+    valid = np.ones(values.shape, bool) if episode.action_valid is None else episode.action_valid[rows]
+    if state_layout is None:
+        return Commands(values, valid)
+    state, known = state_at(episode, start / episode.fps, state_layout.dim)
+    return Commands(values, valid, StartState(values=state, layout=state_layout, valid=known))
+
+
+def action_numbers(episodes: Sequence[Episode], spec: DataSpec) -> list[Float[np.ndarray, "k n"]]:
+    """The episodes' commands in the form that the network reads, before normalisation: of adjacent windows where that
+    form depends on where a window starts."""
+    if spec.action.form == "stored":
+        tables = [Commands(e.action, np.ones(e.action.shape, bool)) for e in episodes]
+    else:
+        window, layout = window_of(spec), None if spec.state is None else spec.state.layout
+        keys = [(e, start) for e in episodes for start in window_starts(e, window, spec.num_frames - 1)]
+        tables = [commands_at(episode, start, spec.num_frames, layout) for episode, start in keys]
+    return [spec.action.rewrite(table) for table in tables]
 
 
 def window_of(spec: DataSpec, *, with_masks: bool = False, with_frames: bool = True) -> WindowSpec:

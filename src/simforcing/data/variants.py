@@ -11,12 +11,12 @@ from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
 from simforcing.sim.perturb import Variant
-from simforcing.sim.recording import absolute_layout, part_name
+from simforcing.sim.recording import part_name
 from simforcing.sim.replay import Layouts, Replay, by_arm
 from simforcing.sim.robot import Arm, Robot
 from simforcing.types import Layout
 from simforcing.types.conversions import StartState, convert_actions
-from simforcing.types.layouts import Kind
+from simforcing.types.layouts import Kind, absolute_layout
 
 Move = Callable[[Arm, dict[str, np.ndarray]], None]  # changes parts of one arm in place
 

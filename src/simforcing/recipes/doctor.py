@@ -1,11 +1,11 @@
 """Checks of a finished run: it loads strictly, it fits its data, and it obeys its actions."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from simforcing.data.clips import Clips
+from simforcing.data.spec import action_numbers
 from simforcing.evaluation.checks import Check
 from simforcing.evaluation.doctor import (
     agreement_check,
@@ -30,7 +30,8 @@ from simforcing.recipes.prediction import (
     stored_sampler,
     view_index,
 )
-from simforcing.types import Clip, EpisodeSet, NetworkInput
+from simforcing.types import Clip, EpisodeSet
+from simforcing.types.inputs import Commands
 from simforcing.types.progress import Report
 
 MAX_CLIPS = 32
@@ -54,10 +55,13 @@ def run_checks(run_dir: Path, *, options: PredictionOptions = DEFAULT, report: R
     if any(check.passed is False for check in checks):
         return checks
     opened = verified(opened, bundle.spec.views, report)
-    checks.append(input_check("action", [e.action for e in opened.episodes], bundle.spec.action))
+    actions = np.concatenate(action_numbers(opened.episodes, bundle.spec))
+    checks.append(normaliser_check("action", actions, bundle.spec.action.normaliser))
     states = [e.state for e in opened.episodes if e.state is not None]
     if bundle.spec.state is not None and states:
-        checks.append(input_check("state", states, bundle.spec.state))
+        stored = np.concatenate(states)
+        numbers = bundle.spec.state.rewrite(Commands(stored, np.ones(stored.shape, bool)))
+        checks.append(normaliser_check("state", numbers, bundle.spec.state.normaliser))
     view = view_index(bundle.spec, options.view)
     sampler = stored_sampler(bundle, options.num_steps)
     predictor = Predictor(bundle, sampler, view=view, device=options.device, dtype=options.dtype)
@@ -69,11 +73,6 @@ def run_checks(run_dir: Path, *, options: PredictionOptions = DEFAULT, report: R
         report(prediction_cost(predictor, clips[0], count, batch_size=BATCH, num_bytes=0, what="predictions"))
     checks.append(obedience_check(clips, others, predictor.predict, clusters=clusters, seed=options.seed))
     return checks
-
-
-def input_check(name: str, values: Sequence[np.ndarray], reader: NetworkInput) -> Check:
-    """The normaliser fits the stored numbers, in the form that the network reads."""
-    return normaliser_check(name, reader.rewrite(np.concatenate(values)), reader.normaliser)
 
 
 def agreement_checks(bundle: Bundle, opened: EpisodeSet) -> list[Check]:

@@ -4,7 +4,7 @@ Rows recorded at other times than asked for are interpolated: linear, joints the
 geodesic; before the first and after the last row the nearest one holds.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -12,9 +12,9 @@ from scipy.spatial.transform import Rotation, Slerp
 
 from simforcing.sim.kinematics import euler_from_matrix
 from simforcing.sim.robot import Arm
-from simforcing.types import Layout, Part
+from simforcing.types import Layout
 from simforcing.types.conversions import StartState, convert_actions
-from simforcing.types.layouts import Kind
+from simforcing.types.layouts import Kind, absolute_layout
 
 SAME_TIME_S = 1e-4
 POSE: tuple[Kind, ...] = ("translation", "rotation")
@@ -137,20 +137,6 @@ def read_commanded(
         values=np.concatenate([first[None], targets]),
         is_commanded=True,
     )
-
-
-def absolute_layout(layout: Layout) -> Layout:
-    """The canonical form of a layout's parts: absolute, in the base frame, m, quaternion wxyz, rad, openness."""
-    return Layout(name=layout.name, parts=tuple(_absolute(layout.part(name)) for name in layout.slices))
-
-
-def _absolute(part: Part) -> Part:
-    plain = replace(part, mode="absolute", scale=1.0, low=None, high=None, discrete=False)
-    if part.kind == "rotation":
-        return replace(plain, size=4, rotation="quaternion_wxyz", frame="base")
-    if part.kind == "translation":
-        return replace(plain, frame="base")
-    return replace(plain, gripper="closed_0_open_1") if part.kind == "gripper" else plain
 
 
 def _canonical_valid(

@@ -16,14 +16,13 @@ from simforcing.sim.model import RobotModel
 from simforcing.sim.recording import (
     POSE,
     Recording,
-    absolute_layout,
     part_name,
     read_commanded,
     read_measured,
 )
 from simforcing.sim.robot import Arm, Robot
 from simforcing.types import Episode, EpisodeSet, Layout
-from simforcing.types.layouts import Kind
+from simforcing.types.layouts import Kind, absolute_layout
 
 Source = Literal["joints", "states", "actions"]
 AT_LIMIT_RAD = 1e-3

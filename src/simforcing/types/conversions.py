@@ -25,10 +25,21 @@ GRIPPER_ENDS: dict[GripperSense, tuple[float, float]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class StartState:
-    """What was measured before the first action: what absolute targets and increments are joined by."""
+    """What was measured before the first action: what absolute targets and increments are joined by.
+
+    Args:
+        valid: which numbers were measured; None: all.
+    """
 
     values: Float[np.ndarray, " s"]
     layout: Layout
+    valid: Bool[np.ndarray, " s"] | None = None
+
+    def known(self, name: str) -> Bool[np.ndarray, " n"]:
+        """Which numbers of a part were measured; a rotation, as a whole or not at all."""
+        columns = self.layout.slices[name]
+        known = np.ones(self.layout.dim, bool)[columns] if self.valid is None else self.valid[columns]
+        return known & known.all() if self.layout.part(name).rotation is not None else known
 
 
 def convert_actions(
@@ -172,6 +183,11 @@ class _Conversion:
         part = layout.part(name)
         if part.mode != "absolute" or part.frame == "end_effector":
             raise self._fault(name, f"the start state's layout {layout.name} holds it as {part.mode} in {part.frame}")
+        own = self.source.part(name)
+        if part.rotation is None and part.size != own.size:
+            raise self._fault(name, f"the start state's layout {layout.name} has {part.size} numbers, not {own.size}")
+        if not self.start.known(name).any():
+            raise self._fault(name, f"the start state, of layout {layout.name}, was not measured")
         return part
 
     def _start_column(self, name: str) -> Float[np.ndarray, " n"]:

@@ -1,19 +1,33 @@
-"""Stored numbers to what a network reads: rotations that never jump, then normalised; the stored layout travels along.
+"""Stored numbers to what a network reads: its form, rotations that never jump, normalised; the layout travels along.
 
 An absolute rotation written as three angles jumps by 2 pi where it passes the edge of its range (the roll of every
 DROID episode does), so networks read absolute rotations as the first two columns of their matrix (`matrix_6d`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.spatial.transform import Rotation
 
-from simforcing.types.conversions import convert_actions
-from simforcing.types.layouts import ROTATION_SIZES, Layout, Part
+from simforcing.types.config import check_choices
+from simforcing.types.conversions import StartState, convert_actions
+from simforcing.types.layouts import ROTATION_SIZES, Layout, Part, absolute_layout, delta_layout
 from simforcing.types.normalisers import Normaliser, NormaliserKind
 from simforcing.types.rotations import write_rotations
+
+ActionForm = Literal["stored", "delta", "absolute"]
+_FORM_NAMES = {"delta": "increments", "absolute": "absolute targets"}
+
+
+class Commands(NamedTuple):
+    """Consecutive numbers of one window or table, which of them exist, and the state that they start from, if known."""
+
+    values: Float[np.ndarray, "k a"]
+    valid: Bool[np.ndarray, "k a"]
+    start: StartState | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,16 +36,21 @@ class NetworkInput:
 
     Args:
         layout: of the stored numbers.
-        normaliser: fitted on `continuous(layout)`.
+        normaliser: fitted on `network_layout(layout, form)`.
+        form: `stored`, or every command converted exactly to increments (m, rotation vectors) or to absolute targets,
+            in the base frame; a window's chain starts at its first state.
     """
 
     layout: Layout
     normaliser: Normaliser
+    form: ActionForm = "stored"
 
     def __post_init__(self) -> None:
-        if self.normaliser.layout != continuous(self.layout):
+        check_choices(self)
+        if self.normaliser.layout != network_layout(self.layout, self.form):
             raise ValueError(
                 f"normaliser of layout {self.normaliser.layout.name} does not belong to layout {self.layout.name}"
+                f" in form {self.form}"
             )
 
     @classmethod
@@ -44,13 +63,30 @@ class NetworkInput:
         valid: Bool[np.ndarray, "m a"] | None = None,
     ) -> "NetworkInput":
         """Statistics of the training episodes' stored numbers, as far as valid. ValueError as `Normaliser.fit`."""
-        form = continuous(layout)
         valid = np.ones(values.shape, bool) if valid is None else valid
-        rewritten = _rewritten(values, layout, form, valid)
-        return cls(
-            layout=layout,
-            normaliser=Normaliser.fit(rewritten, form, kind, valid=_valid_in(valid, layout, form)),
-        )
+        return cls.fit_windows([Commands(values, valid)], layout, kind)
+
+    @classmethod
+    def fit_windows(
+        cls,
+        windows: Sequence[Commands],
+        layout: Layout,
+        kind: NormaliserKind = "min_max",
+        form: ActionForm = "stored",
+    ) -> "NetworkInput":
+        """Statistics of what the network will read of these windows.
+
+        Absolute targets of increments are chained from each window's measured first state. They differ from the chain
+        of the whole episode by how far the robot lags behind its commands, so windows are converted one by one.
+
+        Raises:
+            ValueError: as `read` and `Normaliser.fit`.
+        """
+        target = network_layout(layout, form)
+        written = [_written(window, layout, target) for window in windows]
+        values, valid = (np.concatenate(arrays) for arrays in zip(*written, strict=True))
+        normaliser = Normaliser.fit(values, target, kind, valid=valid)
+        return cls(layout=layout, normaliser=normaliser, form=form)
 
     @property
     def dim(self) -> int:
@@ -58,20 +94,68 @@ class NetworkInput:
         return self.normaliser.layout.dim
 
     def read(
-        self, values: Float[np.ndarray, "k a"], valid: Bool[np.ndarray, "k a"]
+        self,
+        values: Float[np.ndarray, "k a"],
+        valid: Bool[np.ndarray, "k a"],
+        start: StartState | None = None,
     ) -> tuple[Float[np.ndarray, "k n"], Bool[np.ndarray, "k n"]]:
         """Normalised numbers in float32, zero where they mean nothing, and which of them mean something.
 
-        A rotation means something where all of its stored numbers do. ValueError where the width is not the layout's.
-        """
-        form = self.normaliser.layout
-        normalised = self.normaliser.normalise(_rewritten(values, self.layout, form, valid))
-        known = _valid_in(valid, self.layout, form)
-        return normalised * known, known
+        A rotation means something where all of its stored numbers do; a number that is chained from step to step, where
+        it is there at every step.
 
-    def rewrite(self, values: Float[np.ndarray, "k a"]) -> Float[np.ndarray, "k n"]:
-        """Stored numbers in the network's form, before normalisation."""
-        return _rewritten(values, self.layout, self.normaliser.layout, np.ones(values.shape, bool))
+        Args:
+            values: consecutive numbers of one window.
+            start: the state at the window's start, which forms other than the stored one are joined by.
+
+        Raises:
+            ValueError: another width than the layout's; no state to start from, or no exact conversion (both layouts
+                are named).
+        """
+        written, known = _written(Commands(values, valid, start), self.layout, self.normaliser.layout)
+        return self.normaliser.normalise(written) * known, known
+
+    def stay(
+        self,
+        values: Float[np.ndarray, "k a"],
+        valid: Bool[np.ndarray, "k a"],
+        start: StartState | None = None,
+    ) -> Float[np.ndarray, "k n"] | None:
+        """What the network reads where these commands are dropped; None: the zero normalised vector throughout.
+
+        Absolute targets stay at the start pose; where the state does not hold a part, at its first target. Increments
+        are the zero normalised vector. Grippers beside absolute targets keep their first command.
+        """
+        layout = self.normaliser.layout
+        poses = [part for part in layout.parts if part.kind != "gripper" and part.mode == "absolute"]
+        if not poses:
+            return None
+        written, known = _written(Commands(values, valid, start), self.layout, layout)
+        pose = written[:1].copy()
+        for part in poses:
+            if start is not None and _holds(start, part):
+                columns = start.layout.slices[part.name]
+                there = np.asarray(start.values)[None, columns]
+                pose[:, layout.slices[part.name]] = convert_actions(
+                    there, _only(start.layout, [part.name]), _only(layout, [part.name])
+                )
+        normalised = self.normaliser.normalise(pose)
+        for part in layout.parts:
+            if part.mode == "delta":
+                normalised[:, layout.slices[part.name]] = 0
+        return normalised * known
+
+    def rewrite(self, commands: Commands) -> Float[np.ndarray, "k n"]:
+        """A window's stored numbers in the network's form, before normalisation. ValueError as `read`."""
+        return _written(commands, self.layout, self.normaliser.layout)[0]
+
+
+def network_layout(layout: Layout, form: ActionForm = "stored") -> Layout:
+    """What a network reads of stored numbers: their form, without angles that jump."""
+    if form == "stored":
+        return continuous(layout)
+    changed = delta_layout(layout) if form == "delta" else absolute_layout(layout)
+    return continuous(replace(changed, name=f"{layout.name} as {_FORM_NAMES[form]}"))
 
 
 def continuous(layout: Layout) -> Layout:
@@ -86,26 +170,57 @@ def _continuous_part(part: Part) -> Part:
     return replace(part, rotation="matrix_6d", size=ROTATION_SIZES["matrix_6d"], scale=1.0, low=None, high=None)
 
 
-def _rewritten(
-    values: Float[np.ndarray, "k a"], layout: Layout, form: Layout, valid: Bool[np.ndarray, "k a"]
-) -> Float[np.ndarray, "k n"]:
-    """The stored numbers in another form; a rotation that is not valid, which may be none at all, becomes identity."""
-    if form == layout:
-        return np.asarray(values, np.float64)
-    stored = np.array(values, np.float64)
-    for name, columns in layout.slices.items():
-        part = layout.part(name)
-        if part.rotation is not None:
-            missing = ~valid[:, columns].all(axis=1)
+def _written(
+    commands: Commands, source: Layout, target: Layout
+) -> tuple[Float[np.ndarray, "k n"], Bool[np.ndarray, "k n"]]:
+    """The stored numbers in another form, 0 where they mean nothing, and which of them mean something."""
+    if target == source:
+        return np.asarray(commands.values, np.float64), commands.valid
+    stored = np.array(commands.values, np.float64)
+    if stored.shape[1] != source.dim:
+        raise ValueError(f"{stored.shape[1]} numbers per step, but layout {source.name} has {source.dim}")
+    known = np.zeros((len(stored), target.dim), bool)
+    kept = []
+    for name, columns in source.slices.items():
+        part = source.part(name)
+        there = _known(commands.valid[:, columns], part, target.part(name), commands.start)
+        if not there.any():
+            continue
+        kept.append(name)
+        known[:, target.slices[name]] = there
+        if part.rotation is not None:  # what is missing may be no rotation at all
+            missing = ~commands.valid[:, columns].all(axis=1)
             stored[missing, columns] = write_rotations(Rotation.identity(1), part.rotation)[0] * part.scale
-    return convert_actions(stored, layout, form)
+    out = np.zeros(known.shape)
+    old, new = _only(source, kept), _only(target, kept)
+    out[:, _columns(target, kept)] = convert_actions(stored[:, _columns(source, kept)], old, new, start=commands.start)
+    return out, known
 
 
-def _valid_in(valid: Bool[np.ndarray, "k a"], layout: Layout, form: Layout) -> Bool[np.ndarray, "k n"]:
-    """Which numbers of the form mean something: a rewritten rotation does where all of its stored numbers do."""
-    known = np.zeros((len(valid), form.dim), bool)
-    for name, columns in form.slices.items():
-        stored = valid[:, layout.slices[name]]
-        same_form = stored.shape[1] == form.part(name).size
-        known[:, columns] = stored if same_form else stored.all(axis=1, keepdims=True)
-    return known
+def _known(there: Bool[np.ndarray, "k n"], old: Part, new: Part, start: StartState | None) -> Bool[np.ndarray, "_k _n"]:
+    """Which numbers of a part mean something in its new form; one row or column stands for all."""
+    if (old.mode, old.frame) != (new.mode, new.frame):  # every row rests on those before it
+        there = np.asarray(there.all(axis=0))[None]
+        if start is not None and old.rotation is None and old.name in start.layout.slices:
+            measured = start.known(old.name)
+            if measured.any() and len(measured) == old.size:
+                there = there & measured
+    return np.asarray(there.all(axis=1))[:, None] if old.rotation is not None and new != old else there
+
+
+def _holds(start: StartState, part: Part) -> bool:
+    """Whether the state knows where an absolute part is."""
+    if part.name not in start.layout.slices or not start.known(part.name).all():
+        return False
+    own = start.layout.part(part.name)
+    is_same_size = own.size == part.size or part.rotation is not None
+    return own.mode == "absolute" and own.frame == part.frame and is_same_size
+
+
+def _only(layout: Layout, names: Sequence[str]) -> Layout:
+    """The layout of some parts alone, in its own order."""
+    return replace(layout, parts=tuple(part for part in layout.parts if part.kind != "unused" and part.name in names))
+
+
+def _columns(layout: Layout, names: Sequence[str]) -> list[int]:
+    return [i for name, columns in layout.slices.items() if name in names for i in range(columns.start, columns.stop)]

@@ -4,7 +4,7 @@ A layout is a tuple of named parts (side, kind, frame, unit, rotation form, grip
 Conversions between layouts live in `conversions`; a layout alone never changes a number.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Side = Literal["single", "left", "right"]
@@ -119,6 +119,26 @@ class Layout:
             if part.name == name and part.kind != "unused":
                 return part
         raise ValueError(f"layout {self.name}: no part {name!r}; parts: {', '.join(self.slices)}")
+
+
+def absolute_layout(layout: Layout) -> Layout:
+    """The canonical form of a layout's parts: absolute, in the base frame, m, quaternion wxyz, rad, openness."""
+    return Layout(name=layout.name, parts=tuple(_canonical(layout.part(name), "absolute") for name in layout.slices))
+
+
+def delta_layout(layout: Layout) -> Layout:
+    """The same as changes since the previous step: in the base frame, m, rotation vectors, rad; grippers as above."""
+    return Layout(name=layout.name, parts=tuple(_canonical(layout.part(name), "delta") for name in layout.slices))
+
+
+def _canonical(part: Part, mode: Mode) -> Part:
+    plain = replace(part, mode=mode, scale=1.0, low=None, high=None, discrete=False)
+    if part.kind == "rotation":
+        form: RotationForm = "quaternion_wxyz" if mode == "absolute" else "axis_angle"
+        return replace(plain, size=ROTATION_SIZES[form], rotation=form, frame="base")
+    if part.kind == "translation":
+        return replace(plain, frame="base")
+    return replace(plain, mode="absolute", gripper="closed_0_open_1") if part.kind == "gripper" else plain
 
 
 def _translation(limit: float, *, size: int = 3, mode: Mode = "absolute", scale: float = 1.0) -> Part:
