@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from simforcing.nn.batch import Batch, Conditions, Draws, Streams
-from simforcing.training.objectives import FlowMatching, SigmaPolicy, drop_actions
+from simforcing.nn.batch import Batch, Conditions, Draws, Streams, without_actions
+from simforcing.training.objectives import FlowMatching, SigmaPolicy
 
 B, V, G, C, H, W, K, A = 3, 1, 4, 2, 4, 4, 6, 5
 
@@ -100,9 +100,9 @@ def test_action_dropout_zeroes_whole_clips_at_its_rate():
     assert torch.equal(network.conditions.action[1], batch.conditions.action[1])
 
 
-def test_drop_actions_changes_nothing_else():
+def test_dropping_actions_changes_nothing_else():
     conditions = random_batch()[0].conditions
-    dropped = drop_actions(conditions, torch.ones(B, dtype=torch.bool))
+    dropped = without_actions(conditions, torch.ones(B, dtype=torch.bool))
     assert replace(dropped, action=conditions.action) == conditions
 
 

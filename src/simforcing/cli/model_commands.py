@@ -29,6 +29,12 @@ def train(
     normaliser: Literal["min_max", "quantile", "mean_std"] = "min_max",
     autoencoder: Literal["tiny", "taef2"] = "tiny",
     taef2: str | None = None,
+    scale: Literal["debug", "laptop"] = "laptop",
+    teacher: str | None = None,
+    max_episodes: int | None = None,
+    cache: str | None = None,
+    preset: Literal["ours", "release"] = "ours",
+    set: tuple[str, ...] = (),
     tensorboard: bool = False,
     how: How = DEFAULT,
 ) -> None:
@@ -37,7 +43,7 @@ def train(
     Args:
         data: data set with a declared action layout.
         out: folder of the run.
-        recipe: debug | laptop | tabletop.
+        recipe: debug | laptop | tabletop on any set; on pairs of `simulate`: teacher | student | joint.
         camera: views to learn; default the first.
         frames: frames of a window.
         size: height and width of the model's frames.
@@ -48,6 +54,12 @@ def train(
         normaliser: of actions and states.
         autoencoder: tiny (fitted in the run) or, in recipe laptop, taef2.
         taef2: folder or hub id of the TAEF2 weights; default the author's on the hub.
+        scale: size of the recipes for pairs: laptop, or debug (seconds, learns nothing).
+        teacher: finished run of recipe teacher that a student starts from.
+        max_episodes: train on at most so many episodes.
+        cache: folder for encoded windows that several runs share; default in the run's own.
+        preset: ours, or release: all that the authors' release does otherwise.
+        set: name=value of any part of the run, as in objective.distill.target=value; run.json shows all names.
         tensorboard: write TensorBoard files beside log.jsonl.
     """
     from simforcing.recipes.run import RunOptions
@@ -64,6 +76,12 @@ def train(
         normaliser=normaliser,
         autoencoder=autoencoder,
         taef2_path=taef2,
+        scale=scale,
+        teacher=teacher,
+        max_episodes=max_episodes,
+        cache=cache,
+        preset=preset,
+        settings=set,
         tensorboard=tensorboard,
         seed=how.seed,
         device=how.device,
@@ -114,6 +132,7 @@ def evaluate(
     protocol: str | None = None,
     view: str | None = None,
     steps: int | None = None,
+    alternatives: bool = True,
     out: Path | None = None,
     how: How = DEFAULT,
 ) -> None:
@@ -126,6 +145,7 @@ def evaluate(
         protocol: evaluation protocol; default the one that fits.
         view: camera that is scored; default the run's first.
         steps: sampling steps; default the recipe's.
+        alternatives: score other strengths of the simulation condition too, where the run has one.
         out: folder; default RUN/evaluation.
     """
     from simforcing.recipes.evaluate import evaluate_run, summary
@@ -135,7 +155,7 @@ def evaluate(
         out=out,
         counterfactuals=counterfactuals,
         protocol=protocol,
-        options=prediction_options(how, data=data, view=view, num_steps=steps),
+        options=prediction_options(how, data=data, view=view, num_steps=steps, alternatives=alternatives),
         command=command_line(),
         report=say,
     )

@@ -1,7 +1,9 @@
 """Clips in, predicted frames out: the given frame and the actions are all that is read of a clip."""
 
 from collections.abc import Sequence
-from typing import Literal
+from copy import copy
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,7 +16,8 @@ from simforcing.generation.sampler import SamplerConfig, draw_noise, sample
 from simforcing.models.bundle import Bundle
 from simforcing.nn.batch import map_tensors
 from simforcing.nn.device import find_device
-from simforcing.types import Clip
+from simforcing.types import Clip, DataSpec
+from simforcing.types.spec import Wording
 
 
 class Predictor:
@@ -37,29 +40,75 @@ class Predictor:
         """All frames of each clip, the given one through the autoencoder too.
 
         Args:
-            clips: only frame 0, actions, state, task and which views are present are read.
+            clips: only frame 0, actions, state, task and which views are present are read (with `sim_source` "true",
+                all frames of the simulation too).
             seeds: of each clip's noise; a clip's video depends on its own seed alone.
         """
         latents = self.latents(clips, seeds)
         frames = decode_latents(latents, self.bundle.autoencoder)
         return list(frames[:, self.view])
 
+    def predict_sim(self, clips: Sequence[Clip], seeds: Sequence[int]) -> list[UInt8[np.ndarray, "f h w 3"]]:
+        """The model's own simulation of each clip, from its given sim frame: what conditions the real video.
+
+        Raises:
+            ValueError: the model knows no simulation.
+        """
+        if not self.has_sim:
+            raise ValueError("this model was not trained on pairs, so it makes no simulation; recipe student does")
+        return list(decode_latents(self.sim_latents(clips, seeds), self.bundle.autoencoder)[:, self.view])
+
+    @property
+    def has_sim(self) -> bool:
+        """Whether the model generates simulation beside real video."""
+        return bool(self.bundle.spec.sim_views)
+
+    def using(self, **changes: Any) -> "Predictor":
+        """The same model with another sampler: fields of SamplerConfig by name."""
+        other = copy(self)
+        other.sampler = replace(self.sampler, **changes)
+        return other
+
     def latents(self, clips: Sequence[Clip], seeds: Sequence[int]) -> Float[Tensor, "b v g c h w"]:
-        """Predicted latents of all views."""
+        """Predicted latents of all views: of the simulation first, where it conditions the real video."""
+        spec = self.bundle.spec
+        sim = None
+        if self.bundle.model.config.sim_condition and self.sampler.sim_guidance > 0:
+            if self.sampler.sim_source == "true":
+                sim = encode_clips(clips, self.bundle.autoencoder, streams=sim_streams(spec))
+            else:
+                sim = self.sim_latents(clips, seeds)
+        return self._sampled(clips, seeds, slice(len(spec.views)), spec.wording, sim)
+
+    def sim_latents(self, clips: Sequence[Clip], seeds: Sequence[int]) -> Float[Tensor, "b v g c h w"]:
+        """Latents of the model's own simulation, without the condition path; seeds as for the real video."""
+        spec = self.bundle.spec
+        return self._sampled(clips, seeds, sim_streams(spec), spec.sim_wording or spec.wording, None)
+
+    def _sampled(
+        self, clips: Sequence[Clip], seeds: Sequence[int], streams: slice, wording: Wording, sim: Tensor | None
+    ) -> Float[Tensor, "b v g c h w"]:
+        """Latents from the given frame of these streams of the clips."""
         autoencoder, spec = self.bundle.autoencoder, self.bundle.spec
-        first = encode_clips(clips, autoencoder, num_frames=1)
+        first = encode_clips(clips, autoencoder, streams=streams, num_frames=1)
         num_latents = 1 + (spec.num_frames - 1) // autoencoder.temporal_factor
         shape = (first.shape[1], num_latents, *first.shape[3:])
         given = torch.cat([first, first.new_zeros(first.shape[0], shape[0], num_latents - 1, *shape[2:])], dim=2)
-        conditions = conditions_of(clips, spec, autoencoder.temporal_factor)
+        conditions = conditions_of(clips, replace(spec, wording=wording), autoencoder.temporal_factor)
         moved = map_tensors(conditions, lambda tensor: tensor.to(self.device))
         noise = draw_noise(shape, seeds).to(self.device)
         observed = first_frame_observed(given).to(self.device)
+        args = (given.to(self.device), observed, moved, noise, self.sampler)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == "bfloat16"):
-            latents = sample(self.bundle.model, given.to(self.device), observed, moved, noise, self.sampler)
+            latents = sample(self.bundle.model, *args, sim=None if sim is None else sim.to(self.device))
         return latents.float().cpu()
 
     def reconstruct(self, clips: Sequence[Clip]) -> list[UInt8[np.ndarray, "f h w 3"]]:
         """The clips' own frames through the autoencoder: what no prediction can exceed by much."""
-        latents = encode_clips(clips, self.bundle.autoencoder)
+        latents = encode_clips(clips, self.bundle.autoencoder, streams=slice(len(self.bundle.spec.views)))
         return list(decode_latents(latents, self.bundle.autoencoder)[:, self.view])
+
+
+def sim_streams(spec: DataSpec) -> slice:
+    """Which streams of a clip are the simulation of its views."""
+    return slice(len(spec.views), len(spec.streams))

@@ -1,7 +1,7 @@
 """Sampling: latents of a whole clip from its given frames and conditions (docs/paper-to-code.md)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -12,7 +12,8 @@ from simforcing.flow.guidance import guide
 from simforcing.flow.path import frame_sigma, per_frame
 from simforcing.flow.schedule import SHIFT, sampling_sigmas
 from simforcing.flow.solver import SOLVERS
-from simforcing.nn.batch import Conditions, Streams
+from simforcing.nn.batch import Conditions, SimCondition, Streams, without_actions
+from simforcing.types import check_choices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,19 +24,26 @@ class SamplerConfig:
         num_steps: steps of the schedule.
         shift: of the schedule; 1 = uniform.
         solver: euler (one velocity a step) or heun (two, second order).
-        action_guidance: v0 + scale (v - v0), v0 under zero actions; 1 = off.
+        action_guidance: v0 + scale (v - v0), v0 under dropped actions; 1 = off.
+        sim_guidance: w of models with the simulation condition: v_off + w (v_on - v_off); 0 = without simulation.
+        sim_source: the simulation that conditions: the model's own rollout, or the true one (a bound).
     """
 
     num_steps: int = 20
     shift: float = SHIFT
     solver: Literal["euler", "heun"] = "euler"
     action_guidance: float = 1.0
+    sim_guidance: float = 0.6
+    sim_source: Literal["self", "true"] = "self"
 
     def __post_init__(self) -> None:
         if self.num_steps < 1:
             raise ValueError(f"num_steps is {self.num_steps}; a sampler needs at least 1 step")
         if self.solver not in SOLVERS:
             raise ValueError(f"unknown solver {self.solver!r}; choices: {', '.join(SOLVERS)}")
+        if self.sim_guidance < 0:
+            raise ValueError(f"sim_guidance is {self.sim_guidance}; it must be at least 0 (0 = without simulation)")
+        check_choices(self)
 
 
 def draw_noise(shape: Sequence[int], seeds: Sequence[int]) -> Float[Tensor, "..."]:
@@ -52,29 +60,46 @@ def sample(
     conditions: Conditions,
     noise: Float[Tensor, "b v g c h w"],
     config: SamplerConfig,
+    sim: Float[Tensor, "b v g c h w"] | None = None,
 ) -> Float[Tensor, "b v g c h w"]:
     """Clean latents of every frame: the given ones as they are, the others generated.
+
+    With simulation latents the velocity is v_off + w (v_on - v_off), and action guidance adds (a - 1) (v_on - v_on0);
+    without them it is v0 + a (v - v0), where 0 = dropped actions.
 
     Args:
         given: latents; only the observed frames are read.
         observed: which latent frames are given.
         noise: the starting point, see `draw_noise`.
+        sim: latents of the simulation, all frames; None: the condition path is absent.
     """
     keep = per_frame(observed)
     sigmas = sampling_sigmas(config.num_steps, config.shift)
-    undirected = replace(conditions, action=torch.zeros_like(conditions.action))
+    dropped = torch.ones(noise.shape[0], dtype=torch.bool, device=noise.device)
+    undirected = without_actions(conditions, dropped)
+    w, a = config.sim_guidance, config.action_guidance
 
-    def predict(z: Tensor, level: Tensor, seen: Conditions) -> Tensor:
-        video = model(Streams(video=z), Streams(video=level), seen).video
+    def predict(z: Tensor, level: Tensor, seen: Conditions, gates: Sequence[float]) -> list[Tensor]:
+        """Velocities of one branch per gate, from one pass."""
+        condition = None
+        if sim is not None:
+            gate = torch.tensor(gates, device=z.device, dtype=z.dtype).repeat_interleave(z.shape[0])
+            condition = SimCondition(latents=sim, gate=gate)
+        branches = len(gates)
+        noisy, levels = z.repeat(branches, 1, 1, 1, 1, 1), level.repeat(branches, 1)
+        args = () if condition is None else (condition,)
+        video = model(Streams(video=noisy), Streams(video=levels), seen, *args).video
         if video is None:
             raise ValueError("this model does not denoise video; a sampler of video needs one that does")
-        return video
+        return list(video.chunk(branches))
 
     def velocity(z: Tensor, sigma: Tensor) -> Tensor:
         level = frame_sigma(sigma.to(z).expand(z.shape[0]), observed)
-        directed = predict(z, level, conditions)
-        if config.action_guidance == 1.0:
-            return directed
-        return guide(predict(z, level, undirected), directed, config.action_guidance)
+        if sim is None or w == 0:
+            (directed,) = predict(z, level, conditions, [0.0])
+            return directed if a == 1 else guide(predict(z, level, undirected, [0.0])[0], directed, a)
+        off, on = predict(z, level, conditions, [0.0, 1.0]) if w != 1 else 2 * predict(z, level, conditions, [1.0])
+        steered = guide(off, on, w)
+        return steered if a == 1 else steered + (a - 1) * (on - predict(z, level, undirected, [1.0])[0])
 
     return SOLVERS[config.solver](velocity, noise, sigmas, lambda z: torch.where(keep, given, z))

@@ -130,3 +130,9 @@ def join(parts: Sequence[Conditions]) -> Conditions:
         if field.name != "action_frame":
             joined[field.name] = None if values[0] is None else torch.cat(values)
     return Conditions(**joined)
+
+
+def without_actions(conditions: Conditions, dropped: Bool[Tensor, " b"]) -> Conditions:
+    """Conditions whose actions are dropped for some clips: no motion where it is known what that is, else zeros."""
+    null = torch.zeros_like(conditions.action) if conditions.null_action is None else conditions.null_action
+    return replace(conditions, action=torch.where(dropped[:, None, None], null, conditions.action))

@@ -11,11 +11,20 @@ if TYPE_CHECKING:
 
     Recipe = Callable[[EpisodeSet, RunOptions], Run]
 
-RECIPES = ("debug", "laptop", "tabletop")  # a module each, and in it a function of that name
+# Name of a recipe, and of its function -> the module that it is in.
+RECIPES = {
+    "debug": "debug",
+    "laptop": "laptop",
+    "tabletop": "tabletop",
+    "teacher": "teacher",
+    "student": "student",
+    "joint": "student",
+}
+PAIRED = ("teacher", "student", "joint")  # learn from sets with real video and its simulation
 
 
 def recipe_named(name: str) -> "Recipe":
     """A recipe; ValueError lists the choices."""
     if name not in RECIPES:
         raise ValueError(f"unknown recipe {name!r}; choices: {', '.join(RECIPES)}")
-    return getattr(import_module(f"simforcing.recipes.{name}"), name)
+    return getattr(import_module(f"simforcing.recipes.{RECIPES[name]}"), name)

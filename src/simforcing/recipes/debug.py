@@ -5,7 +5,6 @@ from simforcing.models.autoencoder import TinyAutoencoderConfig
 from simforcing.models.presets import tiny_world_model
 from simforcing.recipes.run import AutoencoderPlan, Run, RunOptions, prepare, require_tiny
 from simforcing.training.objectives import FlowMatching
-from simforcing.training.trainer import TrainerConfig
 from simforcing.types import EpisodeSet
 
 
@@ -33,17 +32,13 @@ def debug(data: EpisodeSet, options: RunOptions) -> Run:
             text_width=16,
         ),
         objective=FlowMatching(weight="clean"),
-        trainer=TrainerConfig(
-            num_steps=options.num_steps or 20,
-            batch_size=options.batch_size or 4,
+        trainer=options.trainer(
+            num_steps=20,
+            batch_size=4,
             learning_rate=2e-3,
             ema_decay=0.9,
             checkpoint_every=10,
             log_every=1,
-            seed=options.seed,
-            device=options.device,
-            dtype=options.dtype,
-            tensorboard=options.tensorboard,
         ),
         sampler=SamplerConfig(num_steps=4),
     )

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 
-from simforcing.data.clips import Clips
 from simforcing.data.conditions import conditions_of
 from simforcing.data.convert import BYTES_PER_PIXEL
 from simforcing.data.latents import encode_clips, first_frame_observed
@@ -13,7 +12,9 @@ from simforcing.data.verify import CHUNK, verify_videos
 from simforcing.generation.rollout import Predictor
 from simforcing.nn.batch import Batch, map_tensors
 from simforcing.nn.device import find_device
+from simforcing.recipes.lots import training_clips
 from simforcing.recipes.run import Run
+from simforcing.recipes.start import bound_objective
 from simforcing.training.draws import draw
 from simforcing.types import Clip, DataSpec, EpisodeSet
 from simforcing.types.progress import Report, in_words, throttled
@@ -49,25 +50,27 @@ def verification_cost(data: EpisodeSet, views: Sequence[str]) -> str:
 
 def training_cost(run: Run, data: EpisodeSet) -> str:
     """Time and disk of a run in words: one window is encoded and two steps are timed on this machine."""
-    training = [episode for episode in data.episodes if episode.name not in run.held_out]
-    clips = Clips(training, run.spec, stride=run.window_stride)
+    lots = training_clips(run, data)
+    clips, num_windows = lots[0], sum(len(lot) for lot in lots)
     autoencoder = run.autoencoder.config.build()
     begun = time.monotonic()
     clip = clips[0]
-    clean = encode_clips([clip], autoencoder)
+    latents = encode_clips([clip], autoencoder)
     encode_s = time.monotonic() - begun
     batch_size = run.trainer.batch_size
     conditions = conditions_of([clip] * batch_size, run.spec, autoencoder.temporal_factor)
+    clean = latents[:, : len(run.spec.views)].expand(batch_size, -1, -1, -1, -1, -1).nan_to_num()
     batch = Batch(
-        clean=clean.expand(batch_size, *clean.shape[1:]).nan_to_num(),
-        observed=first_frame_observed(clean).expand(batch_size, -1),
+        clean=clean,
+        observed=first_frame_observed(clean),
         conditions=conditions,
+        sim=clean if run.spec.sim_views else None,
     )
     step_s, num_parameters = step_cost(run, batch)
-    seconds = encode_s * len(clips) + step_s * run.trainer.num_steps * 1.1
-    num_bytes = 4 * clean.numel() * len(clips) + 4 * num_parameters * (4 * run.trainer.keep_checkpoints + 1)
+    seconds = encode_s * num_windows + step_s * run.trainer.num_steps * 1.1
+    num_bytes = 4 * latents.numel() * num_windows + 4 * num_parameters * (4 * run.trainer.keep_checkpoints + 1)
     return (
-        f"about {in_words(seconds)} on this machine ({len(clips)} windows, {run.trainer.num_steps} steps"
+        f"about {in_words(seconds)} on this machine ({num_windows} windows, {run.trainer.num_steps} steps"
         f" of {batch_size} clips), {num_bytes / 1e6:.0f} MB of disk"
     )
 
@@ -75,13 +78,13 @@ def training_cost(run: Run, data: EpisodeSet) -> str:
 def step_cost(run: Run, batch: Batch) -> tuple[float, int]:
     """(seconds of the quicker of two steps, parameters of the model)."""
     device = find_device(run.trainer.device)
-    model = run.model.build().to(device)
+    model, objective = run.model.build().to(device), bound_objective(run, device)
     draws = draw(batch, run.seed, 0, range(run.trainer.batch_size))
     batch, draws = map_tensors(batch, lambda x: x.to(device)), map_tensors(draws, lambda x: x.to(device))
     times = []
     for _ in range(2):
         begun = time.monotonic()
-        run.objective(model, batch, draws).total.backward()
+        objective(model, batch, draws).total.backward()
         times.append(time.monotonic() - begun)
     return min(times), sum(p.numel() for p in model.parameters())
 

@@ -8,6 +8,7 @@ RUN/log.jsonl, checkpoints/   the trainer's               RUN/config.json, model
 import json
 import shutil
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from simforcing.models.bundle import AUTOENCODER, CONFIG, MODEL, Bundle, save_mo
 from simforcing.models.taef2 import Taef2, Taef2Config
 from simforcing.nn.strict import load_strictly
 from simforcing.nn.tensor_file import read_tensors
+from simforcing.recipes.lots import training_clips
 from simforcing.recipes.output import require_writable
 from simforcing.recipes.run import Run
+from simforcing.recipes.start import bound_objective, start_autoencoder, starting_model
 from simforcing.recipes.validation import held_out_loss
 from simforcing.training.checkpoint import CHECKPOINT_FOLDER, load_weights, named_differences, sole_owner
 from simforcing.training.distributed import join_world
@@ -72,14 +75,13 @@ def execute(
             prepare_files(run, data, out, report)
         world.wait()
         autoencoder, windows, held_out = prepare_files(run, data, out, report)
-        torch.manual_seed(run.seed)
-        model = run.model.build()
+        model, objective = starting_model(run), bound_objective(run, world.device)
         if world.is_first:
             millions = sum(p.numel() for p in model.parameters()) / 1e6
             report(f"world model: {millions:.2f} M parameters, {run.trainer.num_steps} steps")
-        validate = held_out_loss(run, held_out) if held_out is not None else None
+        validate = held_out_loss(run, objective, held_out) if held_out is not None else None
         metadata = {"run": json.loads(json.dumps(to_json(run)))}
-        result = train(model, run.objective, windows, run.trainer, out, validate=validate, metadata=metadata)
+        result = train(model, objective, windows, run.trainer, out, validate=validate, metadata=metadata)
         load_weights(model.cpu(), result.checkpoint)
         about = about_run(run, data, command=command, training=[episode.name for episode in training])
         bundle = Bundle(model=model.eval(), autoencoder=autoencoder, spec=run.spec, about=about)
@@ -93,19 +95,30 @@ def prepare_files(
     run: Run, data: EpisodeSet, out: Path, report: Report
 ) -> tuple[TinyAutoencoder | Taef2, LatentWindows, LatentWindows | None]:
     """(autoencoder, training windows, held-out windows if any fits), made once and read back afterwards."""
-    training = run.training(data.episodes)
     held_out = [episode for episode in data.episodes if episode.name in run.held_out]
-    clips, held_clips = (Clips(episodes, run.spec, stride=run.window_stride) for episodes in (training, held_out))
+    lots = training_clips(run, data)
+    held_clips = Clips(held_out, run.spec, stride=run.window_stride, fingerprint=data.fingerprint)
     if not (out / LATENTS).exists():
-        unused = sorted({e.name for e in training} - {episode.name for episode, _ in clips.keys})
-        if unused:
-            report(f"too short for a window of {run.spec.num_frames} frames: {', '.join(unused)}")
-        counts = f"{len(training) - len(unused)} episodes, {len(held_out)} held out"
-        report(f"{len(clips)} windows of {run.spec.num_frames} frames from {counts}")
-    autoencoder = make_autoencoder(run, clips, out, report)
-    windows = encoded_windows(run, clips, autoencoder, out / LATENTS, report)
+        say_windows(run, data, lots, report)
+    autoencoder = make_autoencoder(run, data, out, report)
+    parts = [
+        encoded_windows(run, clips, autoencoder, out / (f"{i}-{LATENTS}" if i else LATENTS), report)
+        for i, clips in enumerate(lots)
+    ]
     held = encoded_windows(run, held_clips, autoencoder, out / HELD_OUT, report) if len(held_clips) else None
-    return autoencoder, windows, held
+    return autoencoder, LatentWindows.joined(parts), held
+
+
+def say_windows(run: Run, data: EpisodeSet, lots: list[Clips], report: Report) -> None:
+    """How many windows of how many episodes, and which episodes have none."""
+    training = run.training(data.episodes)
+    unused = sorted({e.name for e in training} - {episode.name for episode, _ in lots[0].keys})
+    if unused:
+        report(f"too short for a window of {run.spec.num_frames} frames: {', '.join(unused)}")
+    counts = f"{len(training) - len(unused)} episodes, {len(run.held_out)} held out"
+    report(f"{len(lots[0])} windows of {run.spec.num_frames} frames from {counts}")
+    for clips in lots[1:]:
+        report(f"{len(clips)} windows of {len({e.name for e, _ in clips.keys})} perturbed variants")
 
 
 def about_run(run: Run, data: EpisodeSet, *, command: str, training: list[str]) -> dict[str, Any]:
@@ -181,13 +194,18 @@ def clear(out: Path) -> None:
             folder.unlink(missing_ok=True)
 
 
-def make_autoencoder(run: Run, clips: Clips, out: Path, report: Report) -> TinyAutoencoder | Taef2:
-    """The run's autoencoder: read back if it is there, else fitted on evenly spread training windows and saved."""
+def make_autoencoder(run: Run, data: EpisodeSet, out: Path, report: Report) -> TinyAutoencoder | Taef2:
+    """The run's autoencoder: read back, or its start's, or fitted on evenly spread training windows and saved."""
     plan, path = run.autoencoder, out / AUTOENCODER
-    if path.exists():
+    known = path if path.exists() or run.start is None else start_autoencoder(run.start)
+    if known.exists():
         autoencoder = Taef2() if isinstance(plan.config, Taef2Config) else plan.config.build()
-        load_strictly(autoencoder, read_tensors(path), str(path))
+        load_strictly(autoencoder, read_tensors(known), str(known))
+        if known != path:
+            save_module(path, autoencoder)
         return autoencoder.eval()
+    spec = replace(run.spec, views=plan.views) if plan.views else run.spec
+    clips = Clips(run.training(data.episodes), spec, stride=run.window_stride)
     chosen = np.unique(np.linspace(0, len(clips) - 1, min(plan.max_clips, len(clips))).round().astype(int))
     report(f"autoencoder: fitting on {len(chosen)} clips")
     frames = np.concatenate([clips[i].frames for i in chosen.tolist()])

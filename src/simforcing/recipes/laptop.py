@@ -7,7 +7,6 @@ from simforcing.models.taef2 import CHANNELS as TAEF2_CHANNELS
 from simforcing.models.taef2 import HUB_ID, Taef2Config
 from simforcing.recipes.run import AutoencoderPlan, Prepared, Run, RunOptions, prepare
 from simforcing.training.objectives import FlowMatching
-from simforcing.training.trainer import TrainerConfig
 from simforcing.types import EpisodeSet
 
 SHORT_SIDE_PX = 64
@@ -40,18 +39,14 @@ def laptop(data: EpisodeSet, options: RunOptions) -> Run:
         autoencoder=plan,
         model=tiny_world_model(channels=channels, action_dim=ready.action_dim, state_dim=ready.state_dim),
         objective=FlowMatching(weight="clean"),
-        trainer=TrainerConfig(
-            num_steps=options.num_steps or default_steps(num_windows, batch_size),
+        trainer=options.trainer(
+            num_steps=default_steps(num_windows, batch_size),
             batch_size=batch_size,
             learning_rate=1e-3,
             ema_decay=0.995,
             checkpoint_every=250,
             log_every=10,
             validate_every=100,
-            seed=options.seed,
-            device=options.device,
-            dtype=options.dtype,
-            tensorboard=options.tensorboard,
         ),
         sampler=SamplerConfig(num_steps=4),
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from simforcing.data.clips import Clips
 from simforcing.data.spec import fit_spec
@@ -12,6 +12,7 @@ from simforcing.models.autoencoder import TinyAutoencoderConfig
 from simforcing.models.taef2 import CHANNELS as TAEF2_CHANNELS
 from simforcing.models.taef2 import Taef2Config
 from simforcing.models.world_model import WorldModelConfig
+from simforcing.training.distillation import Distillation
 from simforcing.training.objectives import FlowMatching
 from simforcing.training.trainer import TrainerConfig
 from simforcing.types import DataSpec, Episode, EpisodeSet, Resize, check_choices, check_seed
@@ -33,6 +34,12 @@ class RunOptions:
         normaliser: of actions and states: min_max, quantile or mean_std.
         autoencoder: tiny (fitted in the run) or, in recipe laptop, taef2 (weights from `taef2_path`, a folder or hub
             id; default the author's).
+        scale: of the recipes for paired sets: `laptop` or `debug` (seconds, learns nothing).
+        teacher: folder of a finished run of recipe teacher, which recipe student starts from.
+        max_episodes: train on at most so many episodes, the same ones for the same seed.
+        cache: folder for encoded windows that several runs may share; default: in the run's own.
+        preset: `ours`, or `release`: everything that the authors' release does otherwise.
+        settings: `dotted.name=value` of the Run, applied last: every choice of the method is one.
     """
 
     views: tuple[str, ...] | None = None
@@ -49,16 +56,35 @@ class RunOptions:
     device: str = "cpu"
     dtype: Literal["float32", "bfloat16"] = "float32"
     tensorboard: bool = False
+    scale: Literal["debug", "laptop"] = "laptop"
+    teacher: str | None = None
+    max_episodes: int | None = None
+    cache: str | None = None
+    preset: Literal["ours", "release"] = "ours"
+    settings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.taef2_path is not None and self.autoencoder != "taef2":
             raise ValueError(f"taef2_path is {self.taef2_path}, but the autoencoder is {self.autoencoder}, not taef2")
-        for name in ("num_frames", "held_out", "num_steps", "batch_size"):
+        for name in ("num_frames", "held_out", "num_steps", "batch_size", "max_episodes"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; it must be at least 1")
         check_seed(self.seed)
         check_choices(self)
+
+    def trainer(self, *, num_steps: int, batch_size: int, learning_rate: float, **defaults: Any) -> TrainerConfig:
+        """A recipe's trainer, with what was asked for in place of its defaults."""
+        return TrainerConfig(
+            num_steps=self.num_steps or num_steps,
+            batch_size=self.batch_size or batch_size,
+            learning_rate=learning_rate,
+            seed=self.seed,
+            device=self.device,
+            dtype=self.dtype,
+            tensorboard=self.tensorboard,
+            **defaults,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +95,28 @@ class AutoencoderPlan:
         config: what is built.
         num_steps: of training after the closed-form start; 0 keeps that.
         max_clips: windows that it is fitted on, spread evenly over the training windows.
+        views: cameras that it is fitted on; none: the run's own.
     """
 
     config: TinyAutoencoderConfig | Taef2Config
+    views: tuple[str, ...] = ()
     num_steps: int = 0
     batch_size: int = 8
     learning_rate: float = 1e-3
     max_clips: int = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """The finished run whose weights and autoencoder another one starts from.
+
+    Args:
+        path: its folder.
+        sha256: of its model.safetensors, so that another one is never taken for it.
+    """
+
+    path: str
+    sha256: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +127,9 @@ class Run:
         recipe: name of the recipe that made it.
         window_stride: frames between the starts of training windows, each of which is encoded once.
         held_out: names of the episodes that training never sees.
+        max_episodes: training takes at most so many of the others, by a hash of (seed, name).
+        variants: perturbed variants of the training episodes join in, where the set has them.
+        start: the run that this one starts from, and whose network is the frozen teacher where the objective has one.
 
     Raises:
         ValueError: parts that do not fit each other, both named.
@@ -97,17 +141,15 @@ class Run:
     held_out: tuple[str, ...]
     autoencoder: AutoencoderPlan
     model: WorldModelConfig
-    objective: FlowMatching
+    objective: FlowMatching | Distillation
     trainer: TrainerConfig
     sampler: SamplerConfig
+    max_episodes: int | None = None
+    variants: bool = False
+    start: Start | None = None
 
     def __post_init__(self) -> None:
-        noised = [name for name in ("video", "action") if getattr(self.objective.sigma, name)]
-        if missing := [name for name in noised if name not in self.model.denoises]:
-            raise ValueError(
-                f"objective.sigma noises {', '.join(noised)}, but model.denoises is"
-                f" {', '.join(self.model.denoises) or 'empty'}; without a head: {', '.join(missing)}"
-            )
+        self._check_objective()
         if repeated := sorted({name for name in self.held_out if self.held_out.count(name) > 1}):
             raise ValueError(f"held_out names {', '.join(repeated)} more than once")
         if self.window_stride < 1:
@@ -122,14 +164,37 @@ class Run:
             if reads != given:
                 raise ValueError(f"model.{name} is {reads}, but autoencoder and data give {given}")
 
+    def _check_objective(self) -> None:
+        objective = self.objective
+        if isinstance(objective, Distillation):
+            if not self.spec.sim_views:
+                raise ValueError("objective Distillation learns from pairs, but spec.sim_views is empty")
+            if (objective.condition is not None) != self.model.sim_condition:
+                raise ValueError(
+                    f"objective.condition is {objective.condition}, but model.sim_condition is"
+                    f" {self.model.sim_condition}; give both or neither"
+                )
+            if objective.needs_teacher and self.start is None:
+                raise ValueError(f"objective.distill.teacher is {objective.distill}, but there is no start to be it")
+            return
+        noised = [name for name in ("video", "action") if getattr(objective.sigma, name)]
+        if missing := [name for name in noised if name not in self.model.denoises]:
+            raise ValueError(
+                f"objective.sigma noises {', '.join(noised)}, but model.denoises is"
+                f" {', '.join(self.model.denoises) or 'empty'}; without a head: {', '.join(missing)}"
+            )
+
     @property
     def seed(self) -> int:
         """Of everything random in the run."""
         return self.trainer.seed
 
     def training(self, episodes: Sequence[Episode]) -> list[Episode]:
-        """The episodes that are not held out, in order."""
-        return [episode for episode in episodes if episode.name not in self.held_out]
+        """The episodes that are not held out, in order; at most `max_episodes` of them."""
+        allowed = [episode for episode in episodes if episode.name not in self.held_out]
+        if self.max_episodes is None or self.max_episodes >= len(allowed):
+            return allowed
+        return split_episodes(allowed, count=self.max_episodes, seed=self.seed)[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +226,7 @@ def prepare(
     multiple: int,
     size: Callable[[tuple[int, int]], tuple[int, int]],
     temporal_factor: int = 4,
+    views: tuple[str, ...] = (),
 ) -> Prepared:
     """Choose views, window, frame size and held-out episodes, and fit the normalisers.
 
@@ -169,11 +235,12 @@ def prepare(
         multiple: what both sides of a frame must be multiples of.
         size: stored (height, width) -> the recipe's own frame size.
         temporal_factor: windows hold n * temporal_factor + 1 frames.
+        views: cameras that the recipe learns whatever is asked for.
 
     Raises:
         ValueError: a choice that does not fit the data or the autoencoder.
     """
-    views = options.views or (data.episodes[0].views[0].name,)
+    views = views or options.views or (data.episodes[0].views[0].name,)
     held_out_count = options.held_out or max(1, round(0.1 * len(data.episodes)))
     training, held_out = split_episodes(data.episodes, count=held_out_count, seed=options.seed)
     num_frames = options.num_frames or _longest_window(training, max_frames, temporal_factor)

@@ -5,7 +5,6 @@ from simforcing.models.autoencoder import TinyAutoencoderConfig
 from simforcing.models.presets import tiny_world_model
 from simforcing.recipes.run import AutoencoderPlan, Run, RunOptions, prepare, require_tiny
 from simforcing.training.objectives import FlowMatching
-from simforcing.training.trainer import TrainerConfig
 from simforcing.types import EpisodeSet
 
 
@@ -25,18 +24,14 @@ def tabletop(data: EpisodeSet, options: RunOptions) -> Run:
         autoencoder=AutoencoderPlan(config=TinyAutoencoderConfig(channels=channels, num_decoder_blocks=0)),
         model=tiny_world_model(channels=channels, action_dim=ready.action_dim, state_dim=ready.state_dim),
         objective=FlowMatching(weight="clean", action_dropout=0.0),
-        trainer=TrainerConfig(
-            num_steps=options.num_steps or 1500,
-            batch_size=options.batch_size or 16,
+        trainer=options.trainer(
+            num_steps=1500,
+            batch_size=16,
             learning_rate=3e-3,
             ema_decay=0.995,
             checkpoint_every=250,
             log_every=10,
             validate_every=200,
-            seed=options.seed,
-            device=options.device,
-            dtype=options.dtype,
-            tensorboard=options.tensorboard,
         ),
         sampler=SamplerConfig(num_steps=4),
     )

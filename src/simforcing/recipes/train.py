@@ -3,14 +3,17 @@
 from pathlib import Path
 
 from simforcing.data.open import open_dataset, require_layout
+from simforcing.data.pair_jobs import REAL, SIM
 from simforcing.data.validate import describe
 from simforcing.models.bundle import Bundle
 from simforcing.models.taef2 import HUB_ID
-from simforcing.recipes import recipe_named
+from simforcing.recipes import PAIRED, recipe_named
 from simforcing.recipes.estimate import training_cost, verified
 from simforcing.recipes.execute import execute, require_apart
 from simforcing.recipes.output import require_writable
 from simforcing.recipes.run import RunOptions
+from simforcing.recipes.settings import with_settings
+from simforcing.types import EpisodeSet
 from simforcing.types.progress import Report
 
 
@@ -36,11 +39,18 @@ def train_on(
     for line in describe(opened):
         report(line)
     require_layout(opened)
-    known = verified(opened, options.views or (opened.episodes[0].views[0].name,), report)
-    run = plan(known, options)
+    known = verified(opened, streams_of(recipe, opened, options), report)
+    run = with_settings(plan(known, options), options.settings)
     if options.autoencoder == "taef2" and options.taef2_path is None:
         report(f"TAEF2 weights: {HUB_ID} from the hub; --taef2 PATH reads a folder")
     report(training_cost(run, known))
     bundle = execute(run, known, out, report=report, command=command, overwrite=overwrite)
     report(f"finished: {out} (next: simforcing evaluate {out})")
     return bundle
+
+
+def streams_of(recipe: str, data: EpisodeSet, options: RunOptions) -> tuple[str, ...]:
+    """The cameras that a recipe decodes: both domains of a paired set, else those asked for, else the first."""
+    if recipe in PAIRED:
+        return tuple(view.name for view in data.episodes[0].views if view.name in (REAL, SIM))
+    return options.views or (data.episodes[0].views[0].name,)

@@ -9,13 +9,16 @@ from torch import nn
 from simforcing.data.latents import LatentWindows
 from simforcing.nn.batch import map_tensors
 from simforcing.nn.device import find_device
+from simforcing.nn.protocols import Objective
 from simforcing.recipes.run import Run
 from simforcing.training.draws import draw
 
 MAX_WINDOWS = 64
 
 
-def held_out_loss(run: Run, windows: LatentWindows) -> Callable[[nn.Module, int], dict[str, float]]:
+def held_out_loss(
+    run: Run, objective: Objective, windows: LatentWindows
+) -> Callable[[nn.Module, int], dict[str, float]]:
     """A validation for the trainer: the objective's mean over up to 64 held-out windows, spread evenly."""
     count = min(MAX_WINDOWS, windows.num_windows)
     chosen = np.unique(np.linspace(0, windows.num_windows - 1, count).round().astype(int)).tolist()
@@ -31,7 +34,7 @@ def held_out_loss(run: Run, windows: LatentWindows) -> Callable[[nn.Module, int]
             draws = draw(batch, run.seed, 0, range(start, start + len(part)))
             on_device = (map_tensors(batch, lambda x: x.to(device)), map_tensors(draws, lambda x: x.to(device)))
             with torch.no_grad():
-                total += float(run.objective(model, *on_device).total) * len(part)
+                total += float(objective(model, *on_device).total) * len(part)
         return {"held_out_loss": total / len(chosen)}
 
     return validate

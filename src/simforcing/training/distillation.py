@@ -18,14 +18,14 @@ from torch.func import functional_call
 from simforcing.flow.motion import motion
 from simforcing.flow.path import clean_from_velocity, frame_sigma, interpolate, per_frame, velocity_target
 from simforcing.flow.schedule import SHIFT, shift_sigma
-from simforcing.nn.batch import Batch, Conditions, Draws, SimCondition, Streams, join
+from simforcing.nn.batch import Batch, Conditions, Draws, SimCondition, Streams, join, without_actions
 from simforcing.nn.protocols import Loss
 from simforcing.training.objectives import (
     DROP_ACTION,
     FlowWeight,
-    drop_actions,
     flow_weight,
     predicted_mean,
+    require_not_negative,
     require_rates,
 )
 from simforcing.types import check_choices
@@ -149,7 +149,7 @@ class Distillation:
         """One step's loss; `teacher` where one is needed. ValueError for a batch without simulation."""
         if batch.sim is None:
             raise ValueError("this objective learns from pairs; the batch holds no simulation (simforcing simulate)")
-        conditions = drop_actions(batch.conditions, draws.drop[:, DROP_ACTION] < self.action_dropout)
+        conditions = without_actions(batch.conditions, draws.drop[:, DROP_ACTION] < self.action_dropout)
         sigma = shift_sigma(draws.uniform, self.shift)
         if self.sigma_dtype == "bfloat16":
             sigma = sigma.bfloat16().float()
@@ -310,13 +310,6 @@ def feature(clean_hat: Latents, kind: str) -> Float[Tensor, "b v _g _c h w"]:
     if kind == "normalised":
         return change / (change.square().mean(dim=(3, 4, 5), keepdim=True) + 1e-8).sqrt()
     return change
-
-
-def require_not_negative(config: object, *names: str) -> None:
-    """ValueError where a weight of a config is negative."""
-    for name in names:
-        if getattr(config, name) < 0:
-            raise ValueError(f"{name} is {getattr(config, name)}; a weight must not be negative")
 
 
 def _between(uniform: Float[Tensor, " b"], span: tuple[float, float]) -> Float[Tensor, "b 1 1 1 1 1"]:

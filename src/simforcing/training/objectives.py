@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from simforcing.flow.path import frame_sigma, interpolate, per_frame, velocity_target
 from simforcing.flow.schedule import SHIFT, loss_weight, shift_sigma
-from simforcing.nn.batch import Batch, Conditions, Draws, Streams
+from simforcing.nn.batch import Batch, Draws, Streams, without_actions
 from simforcing.nn.protocols import Loss
 from simforcing.types import check_choices
 
@@ -63,7 +63,7 @@ class FlowMatching:
         require_rates(self, "action_dropout", "first_frame_dropout")
 
     def __call__(self, model: nn.Module, batch: Batch, draws: Draws) -> Loss:
-        conditions = drop_actions(batch.conditions, draws.drop[:, DROP_ACTION] < self.action_dropout)
+        conditions = without_actions(batch.conditions, draws.drop[:, DROP_ACTION] < self.action_dropout)
         given = batch.observed & (draws.drop[:, DROP_FIRST_FRAME] >= self.first_frame_dropout)[:, None]
         sigma_video, sigma_action = self.sigma.draw(draws)
         frame_level = frame_sigma(sigma_video, given)
@@ -112,9 +112,11 @@ def require_rates(config: object, *names: str) -> None:
             raise ValueError(f"{name} is {getattr(config, name)}; it must lie in [0, 1]")
 
 
-def drop_actions(conditions: Conditions, dropped: Bool[Tensor, " b"]) -> Conditions:
-    """Conditions whose normalised actions are zero for the dropped clips."""
-    return replace(conditions, action=conditions.action * ~dropped[:, None, None])
+def require_not_negative(config: object, *names: str) -> None:
+    """ValueError where a weight of a config is negative."""
+    for name in names:
+        if getattr(config, name) < 0:
+            raise ValueError(f"{name} is {getattr(config, name)}; a weight must not be negative")
 
 
 def predicted_mean(

@@ -1,5 +1,6 @@
 """Files that are either whole or not there: written under a temporary name, flushed, then renamed."""
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -81,3 +82,12 @@ def _flush_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def file_sha256(path: Path) -> str:
+    """Of a file's bytes. ValueError, naming it, where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from error

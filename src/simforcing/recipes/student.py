@@ -1,0 +1,84 @@
+"""Stages 2 and 3 together: real video, taught the simulation's motion, conditioned on the simulation."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from simforcing.data.pair_jobs import REAL, SIM
+from simforcing.data.paired import require_paired
+from simforcing.models.bundle import MODEL, Bundle, load_bundle
+from simforcing.recipes.prediction import stored_sampler
+from simforcing.recipes.run import AutoencoderPlan, Run, RunOptions, Start
+from simforcing.recipes.scale import SCALES
+from simforcing.recipes.teacher import WINDOW_STRIDE
+from simforcing.training.distillation import Distillation, DistillConfig
+from simforcing.types import DataSpec, EpisodeSet
+from simforcing.types.files import file_sha256
+
+
+def student(data: EpisodeSet, options: RunOptions) -> Run:
+    """Starts from a teacher's run and has its windows, latents and network; about 3 minutes on two CPU cores.
+
+    Expected on held-out episodes: docs/paired-training.md.
+    """
+    objective = Distillation(weight="clean", distill=DistillConfig(weighting="uniform"))
+    return from_teacher("student", data, options, objective)
+
+
+def joint(data: EpisodeSet, options: RunOptions) -> Run:
+    """Joint flow matching: as `student`, in both domains, without distillation and without the condition path."""
+    return from_teacher("joint", data, options, Distillation(weight="clean", distill=None, condition=None))
+
+
+def from_teacher(recipe: str, data: EpisodeSet, options: RunOptions, objective: Distillation) -> Run:
+    """A run on pairs that starts from stage 1.
+
+    Raises:
+        ValueError: no teacher, or one that reads something else than this set gives: both sides are named.
+    """
+    if options.teacher is None:
+        raise ValueError(f"recipe {recipe} starts from stage 1: give --teacher, the folder of a run of recipe teacher")
+    require_paired(data, (REAL,), (SIM,))
+    bundle = load_bundle(Path(options.teacher))
+    scale = SCALES[options.scale]
+    own = replace(options, held_out=options.held_out or len(bundle.about["held_out"]))
+    ready = scale.prepare(data, own, REAL)
+    spec = student_spec(ready.spec, bundle, options.teacher)
+    num_windows = ready.num_windows(WINDOW_STRIDE)
+    known = data.fingerprint == bundle.spec.fingerprint
+    return Run(
+        recipe=recipe,
+        spec=spec,
+        window_stride=WINDOW_STRIDE,
+        held_out=tuple(bundle.about["held_out"]) if known else ready.held_out,
+        max_episodes=options.max_episodes,
+        autoencoder=AutoencoderPlan(config=bundle.autoencoder.config),
+        model=replace(bundle.model.config, sim_condition=objective.condition is not None),
+        objective=objective,
+        trainer=scale.trainer(options, num_windows),
+        sampler=stored_sampler(bundle),
+        start=Start(path=str(Path(options.teacher).resolve()), sha256=file_sha256(Path(options.teacher) / MODEL)),
+    )
+
+
+def student_spec(mine: DataSpec, bundle: Bundle, where: str) -> DataSpec:
+    """What the student reads: the real view beside its simulation, numbers normalised as in stage 1.
+
+    Raises:
+        ValueError: the teacher's windows, frame size, rate, layouts or kind of normaliser are others.
+    """
+    theirs = bundle.spec
+    sides = {
+        "frames per window": (mine.num_frames, theirs.num_frames),
+        "frame size": (mine.resize, theirs.resize),
+        "video rate": (mine.fps, theirs.fps),
+        "actions per window": (mine.num_actions, theirs.num_actions),
+        "action layout": (mine.action.layout.name, theirs.action.layout.name),
+        "action normaliser": (mine.action.normaliser.kind, theirs.action.normaliser.kind),
+        "state layout": (mine.state and mine.state.layout.name, theirs.state and theirs.state.layout.name),
+        "robot": (mine.robot, theirs.robot),
+        "view": (SIM, theirs.views[0]),
+    }
+    for name, (here, there) in sides.items():
+        if here != there:
+            raise ValueError(f"{name}: this run has {here}, its teacher {where} has {there}")
+    return replace(mine, action=theirs.action, state=theirs.state, sim_views=theirs.views, wording=theirs.wording)
