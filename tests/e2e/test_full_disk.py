@@ -14,7 +14,8 @@ from simforcing.data.latents import LatentWindows
 from simforcing.evaluation.protocols import protocol_named
 from simforcing.evaluation.record import write_record
 from simforcing.evaluation.report import write_report
-from simforcing.evaluation.scoring import EvaluationResult, evaluate
+from simforcing.evaluation.result import EvaluationResult
+from simforcing.evaluation.scoring import evaluate
 from simforcing.models.autoencoder import TinyAutoencoderConfig
 from simforcing.models.bundle import MODEL, Bundle, load_bundle
 from simforcing.models.presets import tiny_world_model

@@ -12,7 +12,8 @@ import pytest
 from simforcing.evaluation.following import CounterfactualGroup, cost_of_swapped_actions, not_applicable
 from simforcing.evaluation.protocols import protocol_named
 from simforcing.evaluation.report import report_html, write_report
-from simforcing.evaluation.scoring import EvaluationSettings, Provenance, evaluate
+from simforcing.evaluation.result import EvaluationSettings, Provenance
+from simforcing.evaluation.scoring import evaluate
 from simforcing.types import Rejected
 
 FREE = protocol_named("predicted-frames")
@@ -65,7 +66,7 @@ def result(world, clips, reconstruct):
     )
     clips = [replace(clip, task=EVIL) for clip in clips]
     settings = EvaluationSettings(num_videos=2, seed=11, num_resamples=200)
-    return evaluate(clips, world.obedient, reconstruct, FREE, settings=settings, provenance=provenance)
+    return replace(evaluate(clips, world.obedient, reconstruct, FREE, settings=settings), provenance=provenance)
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from simforcing.data.video import VideoFrames
 from simforcing.evaluation.following import not_applicable
 from simforcing.evaluation.protocols import METRICS, Protocol, protocol_named
 from simforcing.evaluation.record import result_record, write_record
-from simforcing.evaluation.scoring import EvaluationSettings, Provenance, evaluate
+from simforcing.evaluation.result import EvaluationSettings, Provenance
+from simforcing.evaluation.scoring import evaluate
 from simforcing.types import Rejected
 
 FREE = protocol_named("predicted-frames")
@@ -98,7 +99,7 @@ def test_the_record_tells_all_that_is_needed_and_is_strict_json(world, clips, re
         rejected=(Rejected(name="episode 9", reason="NaN in action"),),
     )
     still = world.clip("still", (10, 10), np.zeros((8, 2)))
-    result = evaluate([*clips, still], world.obedient, reconstruct, FREE, provenance=provenance)
+    result = replace(evaluate([*clips, still], world.obedient, reconstruct, FREE), provenance=provenance)
     path = tmp_path / "evaluation.json"
     write_record(path, result, not_applicable("one branch per start"))
     record = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))

@@ -52,12 +52,17 @@ def say(line: str) -> None:
 
 
 def prediction_options(
-    how: Compute, *, data: str | None, view: str | None = None, num_steps: int | None = None
+    how: Compute,
+    *,
+    data: str | None,
+    view: str | None = None,
+    num_steps: int | None = None,
+    alternatives: bool = True,
 ) -> "PredictionOptions":
     """The shared options beside a command's own, as one value."""
     from simforcing.recipes.prediction import PredictionOptions
 
-    return PredictionOptions(data=data, view=view, num_steps=num_steps, **asdict(how))
+    return PredictionOptions(data=data, view=view, num_steps=num_steps, alternatives=alternatives, **asdict(how))
 
 
 def command_line() -> str:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
-from PIL import Image
 from scipy.ndimage import binary_dilation, binary_erosion, distance_transform_edt, gaussian_filter
 
 from simforcing.data.backgrounds import BackgroundKind, clean_plate, mean_image, plain, plate_rows
@@ -22,6 +21,7 @@ from simforcing.data.pair_fields import background_path, require_background, req
 from simforcing.data.pair_jobs import PICTURED, REAL, SIM
 from simforcing.data.pair_record import paired_record
 from simforcing.data.resize import resize_frames, resize_nearest
+from simforcing.data.sim_background import background_picture
 from simforcing.data.windows import MASK_LEVEL
 from simforcing.types import Episode, EpisodeSet, FrameSource, Resize
 
@@ -169,11 +169,9 @@ class PairReader:
         declared = self.record["background"]
         if declared["kind"] not in PICTURED:
             return np.full((*size, 3), declared["value"], np.uint8)
-        path = background_path(declared, self.root, self._names.index(episode.name))
-        try:
-            picture = np.asarray(Image.open(path).convert("RGB"))
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise ValueError(f"{path}: the background of episode {episode.name} cannot be read ({error})") from None
+        index = self._names.index(episode.name)
+        path = background_path(declared, self.root, index)
+        picture = background_picture(declared, self.root, index, episode.name)
         if picture.shape[:2] != size:
             raise ValueError(f"{path}: a background of {picture.shape[:2]} pixels, the frames have {size}")
         return picture

@@ -14,7 +14,8 @@ from matplotlib.ticker import MaxNLocator
 from simforcing.evaluation.intervals import Curve
 
 INK = "#010203"  # replaced by currentColor
-COLOURS = {"model": "#2f7de1", "copy": "#e07b1f", "ceiling": "#2ba36f"}
+COLOURS = {"model": "#2f7de1", "copy": "#e07b1f", "ceiling": "#2ba36f", "alternative": "#a35bd6"}
+LEGEND_CHARS, HANDLE_CHARS = 78, 6  # what fits into one line of a legend
 CYCLE = ("#2f7de1", "#e07b1f", "#2ba36f", "#a35bd6", "#d2476b", "#7c8794")
 
 
@@ -52,8 +53,9 @@ def line_chart(
         axes.set_yscale("log")
     _style(axes, x_label, y_label)
     if len(lines) > 1:
+        columns = len(lines) if sum(len(line.label) + HANDLE_CHARS for line in lines) <= LEGEND_CHARS else 2
         figure.legend(
-            frameon=False, fontsize=9, labelcolor=INK, loc="outside upper left", ncols=len(lines), handlelength=1.4
+            frameon=False, fontsize=9, labelcolor=INK, loc="outside upper left", ncols=columns, handlelength=1.4
         )
     return _inline(figure, name)
 

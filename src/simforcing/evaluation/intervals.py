@@ -45,6 +45,13 @@ class Curve:
     high: Float[np.ndarray, " f"]
 
 
+def mean_over_frames(values: Float[np.ndarray, "n f"]) -> Float[np.ndarray, " n"]:
+    """Mean of each clip's frames that count (are not NaN); NaN for a clip in which none does."""
+    counts = np.isfinite(values).sum(axis=1)
+    total = np.where(np.isfinite(values), values, 0.0).sum(axis=1)
+    return np.where(counts > 0, total / np.maximum(counts, 1), np.nan)
+
+
 def bootstrap_mean(
     values: Float[np.ndarray, " n"],
     clusters: Sequence[str],

@@ -31,13 +31,12 @@ BODY = """</style>
 """
 PAGE = (
     OPENING
-    + """:root { --model: #2f7de1; --copy: #e07b1f; --ceiling: #2ba36f; }
-main { max-width: 1020px; margin: 0 auto; padding: 32px 20px 48px; }
+    + """main { max-width: 1020px; margin: 0 auto; padding: 32px 20px 48px; }
 h1 { font-size: 26px; line-height: 1.25; margin: 0 0 4px; }
 p { margin: 6px 0 12px; max-width: 78ch; }
 .faint, figcaption, .note { color: var(--faint); }
 .note { font-size: 13.5px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(200px, 1fr)); gap: 12px; margin: 20px 0 0; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: 12px; margin: 20px 0 0; }
 .tile b { display: block; font-size: 24px; font-variant-numeric: tabular-nums; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: 14px; }
@@ -78,7 +77,7 @@ autoplay loop muted playsinline controls></video>
 <figcaption><b>{{ video.task or "no instruction" }}</b>{{ video.name }}
 <table><thead><tr><th>dB</th><th>frame</th><th>moving</th></tr></thead><tbody>
 {% for row in video.scores %}<tr class="{{ row.kind }}">
-<td><i class="dot" style="background: var(--{{ row.kind }})"></i>
+<td><i class="dot" style="background: {{ row.colour }}"></i>
 {{- row.kind }}</td><td>{{ row.psnr }}</td><td>{{ row.moving }}</td></tr>
 {% endfor %}</tbody></table></figcaption>
 </figure>
@@ -90,14 +89,16 @@ autoplay loop muted playsinline controls></video>
 <thead><tr><th>row</th>{% for name in metric_names %}<th>{{ name }}</th>{% endfor %}</tr></thead>
 <tbody>
 {% for row in rows %}<tr class="{{ row.kind }}">
-<td>{% if row.dot %}<i class="dot" style="background: var(--{{ row.dot }})"></i>{% endif %}{{ row.label }}</td>
+<td>{% if row.dot %}<i class="dot" style="background: {{ row.dot }}"></i>{% endif %}{{ row.label }}</td>
 {% for cell in row.cells %}<td>{{ cell.mean }} <small>{{ cell.range }}</small></td>{% endfor %}
 </tr>
 {% endfor %}</tbody>
 </table></div>
 <p class="note">The copy row repeats the given frame; the ceiling row is the true video through the autoencoder alone,
 above which no model on its latents can be expected. The copy row does not pass through the autoencoder: where it lies
-above the ceiling, the autoencoder is too coarse for this data. Differences are paired by clip.</p>
+above the ceiling, the autoencoder is too coarse for this data. Differences are paired by clip. Robot and background are
+inside and outside the robot's true silhouette.
+{% if robot_reason %}They are n/a: {{ robot_reason }}.{% endif %}</p>
 
 <h2>Over time</h2>
 <div class="charts">
@@ -111,6 +112,19 @@ above the ceiling, the autoencoder is too coarse for this data. Differences are 
 <thead><tr><th>region</th><th>own actions, dB</th><th>swapped, dB</th><th>cost of swapping, dB</th></tr></thead>
 <tbody>{% for row in following.rows %}<tr><td>{{ row.region }}</td><td>{{ row.own }}</td><td>{{ row.swapped }}</td>
 <td>{{ row.cost.mean }} <small>{{ row.cost.range }}</small></td></tr>
+{% endfor %}</tbody>
+</table></div>
+{% endif %}
+
+<h2>Is the simulated robot where it should be?</h2>
+{% if silhouettes.reason %}<p>n/a: {{ silhouettes.reason }}.</p>
+{% else %}<p>Overlap (IoU) of the robot's silhouette in predicted simulation with the simulator's mask. The silhouette
+is what differs from the background by more than {{ silhouettes.level }} of 255 in a channel: the level at which the
+true simulation through the autoencoder fits the mask best.</p>
+<div class="scroll"><table>
+<thead><tr><th>row</th><th>IoU</th></tr></thead>
+<tbody>{% for row in silhouettes.rows %}<tr><td>{{ row.label }}</td>
+<td>{{ row.cell.mean }} <small>{{ row.cell.range }}</small></td></tr>
 {% endfor %}</tbody>
 </table></div>
 {% endif %}

@@ -25,6 +25,7 @@ FAINT_INK = (148, 163, 184)
 GAP_PX = 4
 VIDEO_CRF = 22  # enlarged pixels cost little; the frames that are scored are never coded
 PANELS = ("real", "predicted", "difference")
+SIMULATED_PANELS = ("simulation", "self-made simulation", "difference")
 
 
 def difference(
@@ -47,21 +48,29 @@ def enlargement(height: int, width: int) -> int:
 
 
 def side_by_side(
-    truth: UInt8[np.ndarray, "f h w 3"], predicted: UInt8[np.ndarray, "f h w 3"], fps: float
+    truth: UInt8[np.ndarray, "f h w 3"],
+    predicted: UInt8[np.ndarray, "f h w 3"],
+    fps: float,
+    *,
+    panels: tuple[str, str, str] = PANELS,
 ) -> UInt8[np.ndarray, "f p q 3"]:
-    """Real | predicted | difference with a label strip above, and the time in it; sides are even, for H.264."""
+    """Real | predicted | difference with a label strip above, and the time in it; sides are even, for H.264.
+
+    Args:
+        panels: what the strip calls the three.
+    """
     factor = enlargement(*truth.shape[1:3])
-    panels = [enlarge(video, factor) for video in (truth, predicted, difference(truth, predicted))]
-    num, height, width = panels[0].shape[:3]
+    shown = [enlarge(video, factor) for video in (truth, predicted, difference(truth, predicted))]
+    num, height, width = shown[0].shape[:3]
     strip = 26
     total_height, total_width = strip + height, 3 * width + 2 * GAP_PX
     canvas = np.empty((num, total_height + total_height % 2, total_width + total_width % 2, 3), np.uint8)
     canvas[:] = BACKGROUND
-    for column, panel in enumerate(panels):
+    for column, panel in enumerate(shown):
         left = column * (width + GAP_PX)
         canvas[:, strip : strip + height, left : left + width] = panel
     for i in range(num):
-        labels = [(column * (width + GAP_PX) + 8, name, INK) for column, name in enumerate(PANELS)]
+        labels = [(column * (width + GAP_PX) + 8, name, INK) for column, name in enumerate(panels)]
         canvas[i, :strip] = _strip(canvas.shape[2], strip, labels, _time_label(i, fps))
     return canvas
 

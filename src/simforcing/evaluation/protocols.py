@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, Float, UInt8
 
 from simforcing.evaluation.frames import halve_to_256, masked_psnr, moving_region, psnr, ssim, ssim_of_unit, to_grey
 
 ROUNDING_PSNR_DB = float(10 * np.log10(12 * 255**2))  # 58.9 dB: the error of rounding to 8 bits alone, 1/12 level^2
-METRICS = ("psnr", "moving_psnr", "ssim")
+METRICS = ("psnr", "moving_psnr", "ssim")  # of every clip
+ROBOT_METRICS = ("robot_psnr", "background_psnr")  # where the robot's true silhouette is known
+SCORES = (*METRICS, *ROBOT_METRICS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +69,13 @@ class Protocol:
 
 @dataclass(frozen=True, kw_only=True)
 class FrameScores:
-    """Scores of one clip's counted frames; NaN = the frame's moving region is empty."""
+    """Scores of one clip's counted frames; NaN = the frame's region is empty, or not known."""
 
     psnr: Float[np.ndarray, " f"]
     moving_psnr: Float[np.ndarray, " f"]
     ssim: Float[np.ndarray, " f"]
+    robot_psnr: Float[np.ndarray, " f"]
+    background_psnr: Float[np.ndarray, " f"]
 
     def mean(self, metric: str) -> float:
         """Mean over the frames that count; NaN where none does."""
@@ -120,12 +124,21 @@ def protocol_named(name: str) -> Protocol:
 
 
 def score_clip(
-    truth: UInt8[np.ndarray, "f h w 3"], predicted: UInt8[np.ndarray, "f h w 3"], protocol: Protocol
+    truth: UInt8[np.ndarray, "f h w 3"],
+    predicted: UInt8[np.ndarray, "f h w 3"],
+    protocol: Protocol,
+    robot: Bool[np.ndarray, "f h w"] | None = None,
 ) -> FrameScores:
-    """Scores of the frames that count; the moving region is the true colour video's, before any re-encoding."""
+    """Scores of the frames that count; the moving region is the true colour video's, before any re-encoding.
+
+    Args:
+        robot: where the robot truly is; None: not known, so scores inside and outside of it are NaN.
+    """
     protocol.check(truth)
     if predicted.shape != truth.shape:
         raise ValueError(f"predicted frames have shape {predicted.shape}, true ones {truth.shape}; they must agree")
+    if robot is not None and robot.shape != truth.shape[:3]:
+        raise ValueError(f"the robot's mask has shape {robot.shape}, the frames {truth.shape}; they must agree")
     region = moving_region(truth)
     if protocol.reencode_fps is not None:
         truth, predicted = (_through_file(video, protocol.reencode_fps) for video in (truth, predicted))
@@ -138,11 +151,21 @@ def score_clip(
     else:
         similarity = ssim_of_unit(halve_to_256(truth), halve_to_256(predicted))
     cap = protocol.psnr_cap_db
+    unknown = np.full(len(truth), np.nan)
+    inside, outside = (unknown, unknown) if robot is None else _inside_and_outside(truth, predicted, robot[first:])
     return FrameScores(
         psnr=np.minimum(psnr(truth, predicted), cap),
         moving_psnr=np.minimum(masked_psnr(truth, predicted, region), cap),
         ssim=similarity,
+        robot_psnr=np.minimum(inside, cap),
+        background_psnr=np.minimum(outside, cap),
     )
+
+
+def _inside_and_outside(
+    truth: np.ndarray, predicted: np.ndarray, robot: np.ndarray
+) -> tuple[Float[np.ndarray, " f"], Float[np.ndarray, " f"]]:
+    return masked_psnr(truth, predicted, robot), masked_psnr(truth, predicted, ~robot)
 
 
 def _through_file(frames: np.ndarray, fps: float) -> np.ndarray:

@@ -8,17 +8,18 @@ import numpy as np
 
 from simforcing.evaluation.following import FollowingResult
 from simforcing.evaluation.intervals import Interval
-from simforcing.evaluation.protocols import METRICS
-from simforcing.evaluation.scoring import EvaluationResult
+from simforcing.evaluation.protocols import ROBOT_METRICS, SCORES
+from simforcing.evaluation.result import EvaluationResult
+from simforcing.evaluation.silhouette import LABELS, SilhouetteResult
 from simforcing.types import to_json
 from simforcing.types.files import write_json
 
 
 def result_record(result: EvaluationResult, following: FollowingResult | None = None) -> dict[str, Any]:
     """The result as JSON values; a number that does not exist is null."""
-    copy_and_model = {
-        f"model - {other}": {metric: _interval(result.difference("model", other, metric)) for metric in METRICS}
-        for other in ("copy", "ceiling")
+    differences = {
+        f"{row} - {other}": {metric: _interval(result.difference(row, other, metric)) for metric in SCORES}
+        for row, other in result.comparisons
     }
     return {
         "protocol": to_json(result.protocol),
@@ -34,7 +35,9 @@ def result_record(result: EvaluationResult, following: FollowingResult | None = 
             "rejected_episodes": len(result.provenance.rejected),
         },
         "rows": {name: _row(result, name) for name in result.rows},
-        "differences": copy_and_model,
+        "differences": differences,
+        "reasons": dict.fromkeys(ROBOT_METRICS, result.robot_reason) if result.robot_reason else {},
+        "silhouettes": silhouette_record(result.silhouettes),
         "following": following_record(following),
         "clips": _clips(result),
         "provenance": to_json(result.provenance),
@@ -55,6 +58,19 @@ def following_record(following: FollowingResult | None) -> dict[str, Any]:
     }
 
 
+def silhouette_record(silhouettes: SilhouetteResult) -> dict[str, Any]:
+    """IoU of simulated rollouts with the simulator's mask as JSON values, or the reason why it does not apply."""
+    if silhouettes.reason:
+        return {"reason": silhouettes.reason}
+    return {
+        "level": silhouettes.level,
+        "rows": {
+            row: {"label": LABELS[row], "iou": _interval(silhouettes.interval(row)), "clips": _numbers(clips)}
+            for row, clips in ((row, silhouettes.per_clip(row)) for row in silhouettes.iou)
+        },
+    }
+
+
 def write_record(path: Path, result: EvaluationResult, following: FollowingResult | None = None) -> None:
     """Write the record atomically: the file is either the old one or complete."""
     write_json(path, result_record(result, following))
@@ -62,7 +78,7 @@ def write_record(path: Path, result: EvaluationResult, following: FollowingResul
 
 def _row(result: EvaluationResult, name: str) -> dict[str, Any]:
     out: dict[str, Any] = {"label": result.rows[name].label, "curves": {"time_s": _numbers(result.frame_time_s)}}
-    for metric in METRICS:
+    for metric in SCORES:
         out[metric] = _interval(result.interval(name, metric))
         curve = result.curve(name, metric)
         out["curves"][metric] = {part: _numbers(getattr(curve, part)) for part in ("mean", "low", "high")}
@@ -73,10 +89,10 @@ def _clips(result: EvaluationResult) -> list[dict[str, Any]]:
     """Scores of every clip, and under `frames` those of its counted frames, at the times of the row's curves."""
     clips = [{k: v for k, v in to_json(key).items() if k != "type"} for key in result.clips]
     for name, row in result.rows.items():
-        columns = {metric: row.per_clip(metric) for metric in METRICS}
+        columns = {metric: row.per_clip(metric) for metric in SCORES}
         for i, clip in enumerate(clips):
             clip[name] = {metric: _number(float(values[i])) for metric, values in columns.items()}
-            clip[name]["frames"] = {metric: _numbers(getattr(row, metric)[i]) for metric in METRICS}
+            clip[name]["frames"] = {metric: _numbers(getattr(row, metric)[i]) for metric in SCORES}
     return clips
 
 

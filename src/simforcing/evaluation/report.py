@@ -7,18 +7,25 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, StrictUndefined
 
-from simforcing.evaluation.figures import COLOURS, CYCLE, Line, curve_line, line_chart
+from simforcing.evaluation.figures import COLOURS, curve_line, line_chart
 from simforcing.evaluation.following import FollowingResult, not_applicable
 from simforcing.evaluation.intervals import Interval
 from simforcing.evaluation.page import PAGE
-from simforcing.evaluation.pictures import side_by_side, video_uri
-from simforcing.evaluation.protocols import METRICS
-from simforcing.evaluation.scoring import EvaluationResult, Example
-from simforcing.training.log import read_log
+from simforcing.evaluation.pictures import SIMULATED_PANELS, side_by_side, video_uri
+from simforcing.evaluation.protocols import METRICS, SCORES
+from simforcing.evaluation.result import EvaluationResult, Example
+from simforcing.evaluation.silhouette import LABELS, ROLLOUT, SilhouetteResult
+from simforcing.evaluation.training_charts import training_charts
 from simforcing.types.files import write_text
 
-METRIC_NAMES = {"psnr": "PSNR, dB", "moving_psnr": "moving region PSNR, dB", "ssim": "SSIM"}
-DIGITS = {"psnr": 2, "moving_psnr": 2, "ssim": 3}
+METRIC_NAMES = {
+    "psnr": "PSNR, dB",
+    "moving_psnr": "moving region PSNR, dB",
+    "ssim": "SSIM",
+    "robot_psnr": "robot PSNR, dB",
+    "background_psnr": "background PSNR, dB",
+}
+DIGITS = {metric: 3 if metric == "ssim" else 2 for metric in SCORES}
 
 
 def write_report(
@@ -59,11 +66,13 @@ def report_html(
         tiles=_tiles(result, following),
         videos=[_video(result, example) for example in result.examples],
         counts=_counts(result),
-        metric_names=[METRIC_NAMES[metric] for metric in METRICS],
+        metric_names=[METRIC_NAMES[metric] for metric in SCORES],
         rows=_rows(result),
-        charts=[_time_chart(result, metric) for metric in METRICS],
+        robot_reason=result.robot_reason,
+        charts=[_time_chart(result, metric) for metric in (METRICS if result.robot_reason else SCORES)],
         following=_following(following),
-        losses=[chart for name, log in (logs or {}).items() for chart in _loss_charts(name, log)],
+        silhouettes=_silhouettes(result.silhouettes),
+        losses=[chart for name, log in (logs or {}).items() for chart in training_charts(name, log)],
         episodes=_episodes(result),
         footer=_footer(result),
     )
@@ -84,6 +93,9 @@ def _tiles(result: EvaluationResult, following: FollowingResult | None) -> list[
     ]
     if following is not None and not following.reason:
         tiles.append({"value": _signed(following.cost(moving=False)), "label": "PSNR lost when actions are swapped"})
+    if not result.silhouettes.reason:
+        overlap = result.silhouettes.interval(ROLLOUT).mean
+        tiles.append({"value": _number(overlap, 2), "label": "robot IoU of the simulated rollout"})
     tiles.append({"value": f"{len(set(result.episodes))}", "label": f"held-out episodes, {len(result.clips)} clips"})
     return tiles
 
@@ -91,16 +103,20 @@ def _tiles(result: EvaluationResult, following: FollowingResult | None) -> list[
 def _video(result: EvaluationResult, example: Example) -> dict[str, Any]:
     fps = _fps(example.frame_time_s)
     frames = side_by_side(example.truth, example.predicted, fps)
+    if example.simulated is not None:
+        below = side_by_side(*example.simulated, fps, panels=SIMULATED_PANELS)
+        frames = np.concatenate([frames, below], axis=1)
     index = next(
         i for i, clip in enumerate(result.clips) if (clip.episode, clip.start) == (example.episode, example.start)
     )
     scores = [
         {
             "kind": name,
-            "psnr": _number(row.per_clip("psnr")[index], 2),
-            "moving": _number(row.per_clip("moving_psnr")[index], 2),
+            "colour": colour(name),
+            "psnr": _number(result.rows[name].per_clip("psnr")[index], 2),
+            "moving": _number(result.rows[name].per_clip("moving_psnr")[index], 2),
         }
-        for name, row in result.rows.items()
+        for name in result.drawn
     ]
     return {
         "uri": video_uri(frames, fps),
@@ -127,41 +143,41 @@ def _counts(result: EvaluationResult) -> str:
 def _rows(result: EvaluationResult) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for name, row in result.rows.items():
-        cells = [_cell(result.interval(name, metric), DIGITS[metric]) for metric in METRICS]
-        rows.append({"label": row.label, "kind": name, "dot": name, "cells": cells})
-    for other, label in (("copy", "model minus copy"), ("ceiling", "model minus ceiling")):
-        cells = [_cell(result.difference("model", other, metric), DIGITS[metric], signed=True) for metric in METRICS]
-        rows.append({"label": label, "kind": "gap" if other == "copy" else "", "dot": "", "cells": cells})
+        cells = [_cell(result.interval(name, metric), DIGITS[metric]) for metric in SCORES]
+        dot = colour(name) if name in result.drawn else ""
+        rows.append({"label": row.label, "kind": name if name in COLOURS else "", "dot": dot, "cells": cells})
+    for i, (first, second) in enumerate(result.comparisons):
+        cells = [_cell(result.difference(first, second, metric), DIGITS[metric], signed=True) for metric in SCORES]
+        label = f"{_bracketed(first)} minus {_bracketed(second)}"
+        rows.append({"label": label, "kind": "" if i else "gap", "dot": "", "cells": cells})
     return rows
+
+
+def _bracketed(name: str) -> str:
+    """A row's name in a difference: one with an equation in it would be misread."""
+    return f"({name})" if "=" in name else name
+
+
+def colour(row: str) -> str:
+    """Of a row that curves show."""
+    return COLOURS.get(row, COLOURS["alternative"])
 
 
 def _time_chart(result: EvaluationResult, metric: str) -> dict[str, str]:
     lines = [
-        curve_line(row.label, result.frame_time_s, result.curve(name, metric), COLOURS[name])
-        for name, row in result.rows.items()
+        curve_line(result.rows[name].label, result.frame_time_s, result.curve(name, metric), colour(name))
+        for name in result.drawn
     ]
     name = METRIC_NAMES[metric]
     svg = line_chart(f"time-{metric}", lines, x_label="seconds after the given frame", y_label=name)
     return {"title": name.removesuffix(", dB"), "svg": svg}
 
 
-def _loss_charts(name: str, log: Path) -> list[dict[str, str]]:
-    """Training loss, and validation where the log has any; a log that is missing or empty gives nothing."""
-    records = [record for record in read_log(log) if "step" in record]
-    series = {"training": [(r["step"], r["loss"]) for r in records if isinstance(r.get("loss"), int | float)]}
-    for record in records:
-        for key, value in (record.get("validation") or {}).items():
-            if isinstance(value, int | float):
-                series.setdefault(f"validation {key}", []).append((record["step"], value))
-    lines = []
-    for colour, (label, points) in zip(CYCLE, ((k, v) for k, v in series.items() if v), strict=False):
-        x, y = np.array(points, np.float64).T
-        lines.append(Line(label=label, x=x, y=y, colour=colour))
-    if not lines:
-        return []
-    identifier = "loss-" + "".join(c if c.isalnum() else "-" for c in name)
-    svg = line_chart(identifier, lines, x_label="step", y_label="loss", log_y=True, smooth=True)
-    return [{"title": name, "svg": svg}]
+def _silhouettes(silhouettes: SilhouetteResult) -> dict[str, Any]:
+    if silhouettes.reason:
+        return {"reason": silhouettes.reason}
+    rows = [{"label": LABELS[row], "cell": _cell(silhouettes.interval(row), 3)} for row in silhouettes.iou]
+    return {"reason": "", "level": silhouettes.level, "rows": rows}
 
 
 def _following(following: FollowingResult | None) -> dict[str, Any]:

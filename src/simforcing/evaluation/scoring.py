@@ -3,155 +3,77 @@
 The model is known only as a callable; nothing here depends on networks, samplers or checkpoints.
 """
 
-import importlib.metadata
-import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, UInt8
 
-from simforcing.evaluation.intervals import Curve, Interval, bootstrap_curve, bootstrap_mean, paired_difference
-from simforcing.evaluation.protocols import METRICS, FrameScores, Protocol, score_clip
-from simforcing.types import Clip, Rejected
+from simforcing.evaluation.protocols import SCORES, FrameScores, Protocol, score_clip
+from simforcing.evaluation.result import (
+    ROWS,
+    ClipKey,
+    EvaluationResult,
+    EvaluationSettings,
+    Example,
+    Row,
+)
+from simforcing.evaluation.silhouette import (
+    CEILING,
+    COPY,
+    ROLLOUT,
+    TRUTH,
+    SilhouetteResult,
+    SilhouetteScores,
+    no_silhouettes,
+)
+from simforcing.types import Clip
 
-Frames = UInt8[np.ndarray, "f h w 3"]
 Predict = Callable[
     [list[Clip], list[int]], list[np.ndarray]
 ]  # clips, one seed each -> frames f h w 3 each, given one too
 Reconstruct = Callable[[list[Clip]], list[np.ndarray]]
 Progress = Callable[[int, int], None]  # clips done, clips in all
 
-ROWS = {"model": "model", "copy": "copy of the given frame", "ceiling": "autoencoder ceiling"}
-VERSIONED = ("simforcing", "torch", "numpy", "scipy", "av")
+NO_ROBOT = "the data has no mask of the robot for the scored view"
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationSettings:
-    """What an evaluation does beside its protocol.
+class Simulation:
+    """The simulation that a model predicts, scored by its robot's silhouette.
 
     Args:
-        seed: clip i is predicted with seed + i; the bootstrap uses `seed` as well.
-        batch_size: clips per call of the model.
-        view: which camera is scored.
-        num_videos: clips whose frames are kept for the report, spread evenly over the held-out clips.
-        num_resamples: bootstrap resamples.
+        stream: of a clip's frames; the clip's masks of it are the true silhouettes.
+        background: of an episode (by name), in the size of the frames.
+        reconstruct: its true frames through the autoencoder.
+        predict: its rollout; None: the model's own predictions are simulation.
     """
 
-    seed: int = 0
-    batch_size: int = 8
-    view: int = 0
-    num_videos: int = 6
-    num_resamples: int = 2000
+    stream: int
+    background: Callable[[str], UInt8[np.ndarray, "h w 3"]]
+    reconstruct: Reconstruct
+    predict: Predict | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Further:
+    """What is scored beside the model.
+
+    Args:
+        alternatives: further rows of the table, by label, on the same clips and seeds.
+        comparisons: pairs of rows whose difference is reported, beside model minus copy and model minus ceiling.
+        simulation: what the model predicts of it, or the reason why there is nothing to compare.
+        label: of the model's own row.
+    """
+
+    alternatives: Mapping[str, Predict] = field(default_factory=dict)
+    comparisons: tuple[tuple[str, str], ...] = ()
+    simulation: Simulation | str = "not measured"
+    label: str = ROWS["model"]
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1 or self.num_videos < 0 or self.num_resamples < 1:
-            raise ValueError(
-                f"batch size {self.batch_size} and resamples {self.num_resamples} must be at least 1,"
-                f" videos {self.num_videos} at least 0"
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Provenance:
-    """Where a result comes from: everything needed to make it again."""
-
-    run: str = ""
-    command: str = ""
-    data: str = ""
-    data_fingerprint: str = ""
-    sampler: dict[str, float | int | str | bool | None] = field(default_factory=dict)
-    rejected: tuple[Rejected, ...] = ()
-    warnings: tuple[str, ...] = ()
-    versions: dict[str, str] = field(default_factory=lambda: installed_versions())
-
-
-@dataclass(frozen=True, kw_only=True)
-class Example:
-    """One clip's videos, kept for looking at."""
-
-    episode: str
-    start: int
-    task: str
-    frame_time_s: Float[np.ndarray, " f"]
-    truth: UInt8[np.ndarray, "f h w 3"]
-    predicted: UInt8[np.ndarray, "f h w 3"]
-    reconstructed: UInt8[np.ndarray, "f h w 3"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClipKey:
-    """Which clip a score belongs to."""
-
-    episode: str
-    start: int
-    task: str
-    seed: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """Scores of one row of the table, per clip and counted frame; NaN = empty moving region."""
-
-    label: str
-    psnr: Float[np.ndarray, "n f"]
-    moving_psnr: Float[np.ndarray, "n f"]
-    ssim: Float[np.ndarray, "n f"]
-
-    def per_clip(self, metric: str) -> Float[np.ndarray, " n"]:
-        """Mean over the frames that count; NaN for a clip in which none does."""
-        values = np.asarray(getattr(self, metric))
-        counts = np.isfinite(values).sum(axis=1)
-        total = np.where(np.isfinite(values), values, 0.0).sum(axis=1)
-        return np.where(counts > 0, total / np.maximum(counts, 1), np.nan)
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluationResult:
-    """Rows `model`, `copy` and `ceiling` on the same clips, under one protocol."""
-
-    protocol: Protocol
-    settings: EvaluationSettings
-    provenance: Provenance
-    clips: tuple[ClipKey, ...]
-    frame_time_s: Float[np.ndarray, " f"]
-    size: tuple[int, int]
-    rows: dict[str, Row]
-    examples: tuple[Example, ...] = ()
-
-    @property
-    def episodes(self) -> list[str]:
-        """Episode of each clip: the clusters of the bootstrap."""
-        return [clip.episode for clip in self.clips]
-
-    def interval(self, row: str, metric: str) -> Interval:
-        """Mean over clips of a metric (`psnr`, `moving_psnr`, `ssim`), with its 95 % interval over episodes."""
-        values = self.rows[row].per_clip(metric)
-        how = self.settings
-        return bootstrap_mean(values, self.episodes, seed=how.seed, num_resamples=how.num_resamples)
-
-    def difference(self, row: str, other: str, metric: str) -> Interval:
-        """Paired difference row - other over clips, with its 95 % interval."""
-        first, second = (self.rows[name].per_clip(metric) for name in (row, other))
-        how = self.settings
-        return paired_difference(first, second, self.episodes, seed=how.seed, num_resamples=how.num_resamples)
-
-    def curve(self, row: str, metric: str) -> Curve:
-        """Mean over clips at each counted frame, with its interval."""
-        how = self.settings
-        return bootstrap_curve(
-            getattr(self.rows[row], metric), self.episodes, seed=how.seed, num_resamples=how.num_resamples
-        )
-
-    @property
-    def num_still_frames(self) -> int:
-        """Counted frames left out of the moving-region metric because nothing had moved."""
-        return int(np.isnan(self.rows["copy"].moving_psnr).sum())
-
-    @property
-    def num_still_clips(self) -> int:
-        """Clips left out of the moving-region metric because nothing moves in them."""
-        return int(np.isnan(self.rows["copy"].per_clip("moving_psnr")).sum())
+        if taken := sorted(set(self.alternatives) & set(ROWS)):
+            raise ValueError(f"an alternative cannot be named {taken[0]!r}; taken: {', '.join(ROWS)}")
 
 
 def evaluate(
@@ -161,65 +83,107 @@ def evaluate(
     protocol: Protocol,
     *,
     settings: EvaluationSettings | None = None,
-    provenance: Provenance | None = None,
+    further: Further | None = None,
     progress: Progress | None = None,
 ) -> EvaluationResult:
-    """Predict, copy and reconstruct every clip and score all three.
+    """Predict, copy and reconstruct every clip and score all three, and what is asked for beside them.
 
     Args:
-        clips: held-out clips of equal length and size; read one batch at a time, so a lazy sequence stays lazy.
+        clips: held-out clips of equal length and size; read one batch at a time, so a lazy sequence stays lazy. Masks
+            of the scored view, where a clip has them, are the true silhouettes of the robot.
         predict: frames of each clip from its given frame and actions, all f of them.
         reconstruct: each clip's own frames through the autoencoder.
         progress: called after each batch.
 
     Raises ValueError for no clips, for clips the protocol does not score and for predictions of a wrong shape.
     """
-    settings = settings or EvaluationSettings()
+    settings, further = settings or EvaluationSettings(), further or Further()
     if len(clips) == 0:
         raise ValueError("no clip to evaluate: no held-out episode is long enough for one window")
     keep = _spread(len(clips), settings.num_videos)
+    predictors = {"model": predict, **further.alternatives}
+    scores: dict[str, list[FrameScores]] = {name: [] for name in [*ROWS, *further.alternatives]}
+    rollouts = _Rollouts(further.simulation, protocol)
     keys: list[ClipKey] = []
-    scores: dict[str, list[FrameScores]] = {name: [] for name in ROWS}
     examples: list[Example] = []
-    first: Clip | None = None
+    first = clips[0]
     for start, batch in _batches(clips, settings.batch_size):
-        first = first or batch[0]
         seeds = [settings.seed + start + i for i in range(len(batch))]
         truths = [clip.frames[settings.view] for clip in batch]
         _check_equal_shapes(first.frames[settings.view], truths, batch)
-        predicted = _checked(predict(batch, seeds), truths, "predict")
-        reconstructed = _checked(reconstruct(batch), truths, "reconstruct")
+        videos = {name: _checked(call(batch, seeds), truths, "predict") for name, call in predictors.items()}
+        videos["copy"] = [_repeated(truth) for truth in truths]
+        videos["ceiling"] = _checked(reconstruct(batch), truths, "reconstruct")
+        for name, row in videos.items():
+            for clip, truth, frames in zip(batch, truths, row, strict=True):
+                scores[name].append(score_clip(truth, frames, protocol, true_mask(clip, settings.view)))
+        rolled = rollouts.add(batch, seeds, videos["model"])
         for i, clip in enumerate(batch):
-            copied = np.repeat(truths[i][:1], len(truths[i]), axis=0)
-            for name, frames in (("model", predicted[i]), ("copy", copied), ("ceiling", reconstructed[i])):
-                scores[name].append(score_clip(truths[i], frames, protocol))
             keys.append(ClipKey(episode=clip.episode, start=clip.start, task=clip.task, seed=seeds[i]))
             if start + i in keep:
-                examples.append(_example(clip, truths[i], predicted[i], reconstructed[i]))
+                frames = {name: row[i] for name, row in videos.items()}
+                examples.append(_example(clip, truths[i], frames, rollouts.example(clip, rolled, i)))
         if progress is not None:
             progress(len(keys), len(clips))
-    assert first is not None
+    labels = ROWS | {"model": further.label}
+    rows = {name: _row(labels.get(name, name), scores[name]) for name in scores}
+    known = np.isfinite([rows["copy"].robot_psnr, rows["copy"].background_psnr]).any()
     return EvaluationResult(
         protocol=protocol,
         settings=settings,
-        provenance=provenance or Provenance(),
         clips=tuple(keys),
         frame_time_s=np.asarray(first.frame_time_s, np.float64)[protocol.first_counted :],
         size=(first.frames.shape[2], first.frames.shape[3]),
-        rows={name: _row(ROWS[name], scores[name]) for name in ROWS},
+        rows=rows,
         examples=tuple(examples),
+        comparisons=(("model", "copy"), ("model", "ceiling"), *further.comparisons),
+        robot_reason="" if known else NO_ROBOT,
+        silhouettes=rollouts.result([key.episode for key in keys], settings),
     )
 
 
-def installed_versions() -> dict[str, str]:
-    """Versions that a number can depend on; a package that is not installed is left out."""
-    versions = {"python": platform.python_version(), "platform": platform.platform()}
-    for name in VERSIONED:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions
+def true_mask(clip: Clip, stream: int) -> Bool[np.ndarray, "f h w"] | None:
+    """Where the robot truly is in a stream of the clip; None where that is not known."""
+    if clip.masks is None or (clip.mask_present is not None and not clip.mask_present[stream]):
+        return None
+    return clip.masks[stream]
+
+
+class _Rollouts:
+    """What the model predicts of the simulation, where it does."""
+
+    def __init__(self, simulation: Simulation | str, protocol: Protocol) -> None:
+        self._simulation, self._first = simulation, protocol.first_counted
+        self._scores = SilhouetteScores()
+
+    def add(self, batch: list[Clip], seeds: list[int], own: list[np.ndarray]) -> list[np.ndarray]:
+        """Score a batch and return its rollouts; none where no simulation is predicted."""
+        simulation = self._simulation
+        if isinstance(simulation, str):
+            return []
+        truths = [clip.frames[simulation.stream] for clip in batch]
+        called = own if simulation.predict is None else simulation.predict(batch, seeds)
+        rolled = _checked(called, truths, "predict of the simulation")
+        rebuilt = _checked(simulation.reconstruct(batch), truths, "reconstruct of the simulation")
+        for clip, truth, predicted, ceiling in zip(batch, truths, rolled, rebuilt, strict=True):
+            robot = true_mask(clip, simulation.stream)
+            if robot is None:
+                raise ValueError(f"clip {clip.episode}:{clip.start}: the simulation has no mask")
+            videos = {ROLLOUT: predicted, COPY: _repeated(truth), CEILING: ceiling, TRUTH: truth}
+            counted = {name: video[self._first :] for name, video in videos.items()}
+            self._scores.add(counted, robot[self._first :], simulation.background(clip.episode))
+        return rolled
+
+    def example(self, clip: Clip, rolled: list[np.ndarray], i: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """True and predicted simulation of one clip, where that is not what is scored already."""
+        if isinstance(self._simulation, str) or self._simulation.predict is None:
+            return None
+        return clip.frames[self._simulation.stream], rolled[i]
+
+    def result(self, episodes: list[str], settings: EvaluationSettings) -> SilhouetteResult:
+        if isinstance(self._simulation, str):
+            return no_silhouettes(self._simulation)
+        return self._scores.result(episodes, seed=settings.seed, num_resamples=settings.num_resamples)
 
 
 def _batches(clips: Sequence[Clip], batch_size: int) -> Iterator[tuple[int, list[Clip]]]:
@@ -250,18 +214,25 @@ def _checked(videos: list[np.ndarray], truths: list[np.ndarray], who: str) -> li
     return videos
 
 
-def _example(clip: Clip, truth: np.ndarray, predicted: np.ndarray, reconstructed: np.ndarray) -> Example:
+def _repeated(frames: np.ndarray) -> np.ndarray:
+    return np.repeat(frames[:1], len(frames), axis=0)
+
+
+def _example(
+    clip: Clip, truth: np.ndarray, videos: dict[str, np.ndarray], simulated: tuple[np.ndarray, np.ndarray] | None
+) -> Example:
     return Example(
         episode=clip.episode,
         start=clip.start,
         task=clip.task,
         frame_time_s=np.asarray(clip.frame_time_s, np.float64),
         truth=truth,
-        predicted=predicted,
-        reconstructed=reconstructed,
+        predicted=videos["model"],
+        reconstructed=videos["ceiling"],
+        simulated=simulated,
     )
 
 
 def _row(label: str, scores: list[FrameScores]) -> Row:
-    stacked = {metric: np.stack([getattr(score, metric) for score in scores]) for metric in METRICS}
+    stacked = {metric: np.stack([getattr(score, metric) for score in scores]) for metric in SCORES}
     return Row(label=label, **stacked)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,12 +17,15 @@ from simforcing.evaluation.following import (
 )
 from simforcing.evaluation.intervals import Interval
 from simforcing.evaluation.pictures import contact_sheet
-from simforcing.evaluation.protocols import METRICS, PROTOCOLS, Protocol, protocol_named
+from simforcing.evaluation.protocols import METRICS, PROTOCOLS, ROBOT_METRICS, Protocol, protocol_named
 from simforcing.evaluation.record import write_record
 from simforcing.evaluation.report import write_report
-from simforcing.evaluation.scoring import EvaluationResult, EvaluationSettings, Provenance, evaluate
+from simforcing.evaluation.result import EvaluationResult, EvaluationSettings, Provenance
+from simforcing.evaluation.scoring import evaluate
+from simforcing.evaluation.silhouette import CEILING, COPY, ROLLOUT
 from simforcing.models.bundle import require_finished
 from simforcing.recipes.estimate import prediction_cost, report_bytes
+from simforcing.recipes.further import further_of, with_robot_masks
 from simforcing.recipes.output import require_absent, require_writable
 from simforcing.recipes.prediction import (
     DEFAULT,
@@ -78,14 +81,18 @@ def evaluate_run(
     ready = ready_to_predict(run_dir, options, report)
     spec, predictor = ready.spec, ready.predictor
     settings = EvaluationSettings(seed=options.seed, view=predictor.view)
-    clips = Clips(ready.held_out, spec, stride=spec.num_frames - 1)
+    clips = Clips(with_robot_masks(ready.held_out, spec), spec, stride=spec.num_frames - 1, with_masks=True)
+    further = further_of(ready, alternatives=options.alternatives)
     groups = groups_of(ready, counterfactuals)
     rules = protocol_named(protocol) if protocol else fitting_protocol(spec)
     counts = f"{len(clips)} held-out clips of {len(ready.held_out)} episodes, view {ready.view}"
     report(f"{counts}, protocol {rules.name}, {predictor.sampler.num_steps} steps each")
     branches = sum(len(group.clips) for group in groups)
+    if further.alternatives:
+        report(f"further rows: {'; '.join(further.alternatives)} (--no-alternatives leaves them out)")
     if len(clips):
-        count, num_bytes = len(clips) + 2 * branches, report_bytes(spec, len(clips), settings.num_videos)
+        count = (1 + len(further.alternatives)) * len(clips) + 2 * branches
+        num_bytes = report_bytes(spec, len(clips), settings.num_videos)
         what = f"predictions and the report in {folder}"
         size = settings.batch_size
         report(prediction_cost(predictor, clips[0], count, batch_size=size, num_bytes=num_bytes, what=what))
@@ -96,9 +103,10 @@ def evaluate_run(
         predictor.reconstruct,
         rules,
         settings=settings,
-        provenance=provenance_of(run_dir, ready, command),
+        further=further,
         progress=lambda done, total: report(f"scoring clips: {done}/{total}"),
     )
+    result = replace(result, provenance=provenance_of(run_dir, ready, command))
     following = not_applicable("the data has no true videos of other actions from the same start")
     if groups:
         report(f"swapping actions between {branches} true branches of {len(groups)} starts")
@@ -116,7 +124,7 @@ def write_results(
     title = f"{ready.bundle.about.get('recipe', 'world model')} on {named}"
     if len(ready.spec.views) > 1:
         title += f", view {ready.view}"
-    write_report(folder / REPORT, result, title=title, following=following, logs={"world model": run_dir / "log.jsonl"})
+    write_report(folder / REPORT, result, title=title, following=following, logs=logs_of(run_dir, ready))
     if result.examples:
         first = result.examples[0]
         sheet = contact_sheet(first.truth, first.predicted, ready.spec.fps, title=first.task)
@@ -125,6 +133,15 @@ def write_results(
     write_record(folder / RESULTS, result, following)
     (folder / UNFINISHED).unlink(missing_ok=True)
     return Evaluated(result=result, following=following, report=folder / REPORT, results=folder / RESULTS)
+
+
+def logs_of(run_dir: Path, ready: Ready) -> dict[str, Path]:
+    """Training logs by name: of the run that this one started from, where it is there, and its own."""
+    about = ready.bundle.about
+    start = (about.get("run") or {}).get("start")
+    if not start:
+        return {"world model": run_dir / "log.jsonl"}
+    return {"teacher": Path(start["path"]) / "log.jsonl", about.get("recipe", "student"): run_dir / "log.jsonl"}
 
 
 def require_no_evaluation(folder: Path) -> None:
@@ -174,20 +191,46 @@ def provenance_of(run_dir: Path, ready: Ready, command: str) -> Provenance:
 def summary(evaluated: Evaluated) -> Sequence[str]:
     """The table that a terminal shows."""
     result = evaluated.result
-    lines = [f"{'':26}{'PSNR dB':>22}{'moving PSNR dB':>22}{'SSIM':>24}"]
-    for name, row in result.rows.items():
-        cells = [in_words(result.interval(name, metric), "ssim" if metric == "ssim" else "dB") for metric in METRICS]
-        lines.append(f"{row.label:26}{cells[0]:>22}{cells[1]:>22}{cells[2]:>24}")
-    for metric, label in (("psnr", "whole frame"), ("moving_psnr", "moving region")):
-        gain = result.difference("model", "copy", metric)
-        lines.append(f"model - copy, {label}: {in_words(gain, 'gain')}")
-    if evaluated.following.reason:
-        lines.append(f"cost of swapped actions: n/a ({evaluated.following.reason})")
+    width = max(26, *(len(row.label) + 2 for row in result.rows.values()))
+    lines = table(result, METRICS, ("PSNR dB", "moving PSNR dB", "SSIM"), width)
+    if result.robot_reason:
+        lines.append(f"robot and background: n/a ({result.robot_reason})")
     else:
-        for moving, label in ((False, "whole frame"), (True, "moving region")):
-            cost = evaluated.following.cost(moving=moving)
-            lines.append(f"cost of swapped actions, {label}: {in_words(cost, 'gain', 'start')}")
+        lines += table(result, ROBOT_METRICS, ("robot PSNR dB", "background PSNR dB"), width)
+    for first, second in result.comparisons:
+        if second != "ceiling":
+            for metric, label in (("psnr", "whole frame"), ("moving_psnr", "moving region")):
+                gain = result.difference(first, second, metric)
+                lines.append(f"{first} - {second}, {label}: {in_words(gain, 'gain')}")
+    return [*lines, *silhouette_lines(result), *following_lines(evaluated.following)]
+
+
+def table(result: EvaluationResult, metrics: Sequence[str], titles: Sequence[str], width: int) -> list[str]:
+    """Rows of the result in these metrics."""
+    lines = [" " * width + "".join(f"{title:>24}" for title in titles)]
+    for name, row in result.rows.items():
+        cells = [in_words(result.interval(name, metric), "ssim" if metric == "ssim" else "dB") for metric in metrics]
+        lines.append(f"{row.label:{width}}" + "".join(f"{cell:>24}" for cell in cells))
     return lines
+
+
+def silhouette_lines(result: EvaluationResult) -> list[str]:
+    """IoU of the simulated robot, between what a copy and the autoencoder reach; or why there is none."""
+    found = result.silhouettes
+    if found.reason:
+        return [f"robot IoU of simulated rollouts: n/a ({found.reason})"]
+    rollout, copied, ceiling = (in_words(found.interval(row), "ssim") for row in (ROLLOUT, COPY, CEILING))
+    return [f"robot IoU of simulated rollouts: {rollout}; copy {copied}, autoencoder ceiling {ceiling}"]
+
+
+def following_lines(following: FollowingResult) -> list[str]:
+    """Cost of swapped actions, or why there is none."""
+    if following.reason:
+        return [f"cost of swapped actions: n/a ({following.reason})"]
+    return [
+        f"cost of swapped actions, {label}: {in_words(following.cost(moving=moving), 'gain', 'start')}"
+        for moving, label in ((False, "whole frame"), (True, "moving region"))
+    ]
 
 
 def in_words(interval: Interval, kind: Literal["dB", "ssim", "gain"], cluster: str = "episode") -> str:

@@ -26,6 +26,7 @@ class PredictionOptions:
         seed: of noise and bootstrap.
         device, dtype: of the world model.
         overwrite: replace what an earlier call left.
+        alternatives: an evaluation also scores other strengths of the simulation condition, where the run has one.
     """
 
     data: str | None = None
@@ -35,6 +36,7 @@ class PredictionOptions:
     device: str = "cpu"
     dtype: Literal["float32", "bfloat16"] = "float32"
     overwrite: bool = False
+    alternatives: bool = True
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -82,7 +84,7 @@ def ready_to_predict(run_dir: Path, options: PredictionOptions, report: Report) 
             f"{opened.root} is not the data that the run was trained on: all of its episodes are used as held out;"
             " see to it that none of them was trained on under another name"
         )
-    opened = verified(opened, bundle.spec.views, report)
+    opened = verified(opened, bundle.spec.streams, report)
     held_out = episodes_with(held_out_episodes(bundle, opened), bundle.spec.views[view])
     sampler = stored_sampler(bundle, options.num_steps)
     predictor = Predictor(bundle, sampler, view=view, device=options.device, dtype=options.dtype)
@@ -125,7 +127,7 @@ def open_for(bundle: Bundle, data: str | None) -> EpisodeSet:
     source = data or bundle.about.get("data")
     if not source:
         raise ValueError("the run does not say what data it was trained on; give --data")
-    opened = open_dataset(source, cameras=bundle.spec.views)
+    opened = open_dataset(source, cameras=bundle.spec.streams)
     if opened.fingerprint != bundle.spec.fingerprint:
         whole = open_dataset(source)
         if whole.fingerprint == bundle.spec.fingerprint:
