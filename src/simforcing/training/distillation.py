@@ -19,6 +19,7 @@ from simforcing.flow.motion import motion
 from simforcing.flow.path import clean_from_velocity, frame_sigma, interpolate, per_frame, velocity_target
 from simforcing.flow.schedule import SHIFT, shift_sigma
 from simforcing.nn.batch import Batch, Conditions, Draws, SimCondition, Streams, join, without_actions
+from simforcing.nn.norm import at_least_float32
 from simforcing.nn.protocols import Loss
 from simforcing.training.objectives import (
     DROP_ACTION,
@@ -232,7 +233,7 @@ class Distillation:
             else:
                 velocity = teacher(*asked).video
             assert velocity is not None
-            clean_hat = step.clean_hat(noisy, velocity.float(), how.first_frame)
+            clean_hat = step.clean_hat(noisy, at_least_float32(velocity), how.first_frame)
         return clean_hat.roll(1, 0) if how.teacher == "shuffled" else clean_hat
 
 
@@ -297,7 +298,7 @@ def student_pass(
     noisy = torch.cat([branch.noisy for branch in branches.values()])
     levels = level.repeat(len(branches), 1)
     video = model(Streams(video=noisy), Streams(video=levels), conditions, condition).video
-    return dict(zip(branches, video.float().chunk(len(branches)), strict=True))
+    return dict(zip(branches, at_least_float32(video).chunk(len(branches)), strict=True))
 
 
 def feature(clean_hat: Latents, kind: str) -> Float[Tensor, "b v _g _c h w"]:
