@@ -3,6 +3,7 @@
 import io
 import json
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).parent))  # array_pairs.py
 
 from simforcing.data.folders import write_recording
 from simforcing.data.tfrecord import masked_crc

@@ -1,7 +1,9 @@
 """A lazy sequence of clips: windows of episodes that are decoded when they are asked for."""
 
 from collections.abc import Sequence
-from typing import overload
+from copy import copy
+from dataclasses import replace
+from typing import Any, overload
 
 from simforcing.data.spec import window_of
 from simforcing.data.windows import read_clip, window_starts
@@ -14,7 +16,7 @@ class Clips(Sequence[Clip]):
     Args:
         stride: frames between the starts of windows.
         with_masks: read masks, too.
-        with_frames: decode video; else frames have no pixels, and all else is read as usual.
+        with_frames: decode video; else frames are black, and all else is read as usual.
         fingerprint: of the set that the episodes are of, which caches tell them apart by.
     """
 
@@ -31,6 +33,12 @@ class Clips(Sequence[Clip]):
         self.spec, self.fingerprint = spec, fingerprint
         self._window = window_of(spec, with_masks=with_masks, with_frames=with_frames)
         self.keys = [(episode, start) for episode in episodes for start in window_starts(episode, self._window, stride)]
+
+    def reading(self, **changes: Any) -> "Clips":
+        """The same windows, read in another way: `changes` are fields of WindowSpec."""
+        other = copy(self)
+        other._window = replace(self._window, **changes)
+        return other
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -54,12 +54,17 @@ def _encode_clip(
     clip: Clip, autoencoder: Autoencoder, num_frames: int | None, streams: slice
 ) -> Float[Tensor, "v g c h w"]:
     videos = to_video(clip.frames[streams, :num_frames])
-    num_latents = 1 + (videos.shape[1] - 1) // autoencoder.temporal_factor
-    size = [side // autoencoder.spatial_factor for side in videos.shape[-2:]]
-    latents = torch.zeros(len(videos), num_latents, autoencoder.channels, *size)
+    size = (videos.shape[-2], videos.shape[-1])
+    latents = torch.zeros(len(videos), *latent_shape(videos.shape[1], size, autoencoder))
     for i in np.flatnonzero(clip.view_present[streams]).tolist():
         latents[i] = autoencoder.encode(videos[i : i + 1])[0]
     return latents
+
+
+def latent_shape(num_frames: int, size: tuple[int, int], autoencoder: Autoencoder) -> tuple[int, int, int, int]:
+    """(g, c, h, w) of a video of f frames of (height, width) pixels."""
+    height, width = (side // autoencoder.spatial_factor for side in size)
+    return 1 + (num_frames - 1) // autoencoder.temporal_factor, autoencoder.channels, height, width
 
 
 @torch.no_grad()

@@ -22,7 +22,7 @@ class WindowSpec:
     """What every window of a run has in common: consecutive frames, views in order, the model's frame size.
 
     Masks and depth are read only where `with_masks` and `with_depth` ask for them. Without `with_frames` no video is
-    decoded: frames then have 0 rows and columns, and all else is as with them.
+    decoded: frames are then black (and take no memory), and all else is as with them.
     """
 
     num_frames: int
@@ -159,8 +159,8 @@ def _read_views(
     episode: Episode, start: int, spec: WindowSpec
 ) -> tuple[UInt8[np.ndarray, "v f h w 3"], Bool[np.ndarray, " v"]]:
     """Frames and which views are present."""
-    size = (spec.resize.height, spec.resize.width) if spec.with_frames else (0, 0)
-    frames = np.zeros((len(spec.views), spec.num_frames, *size, 3), np.uint8)
+    shape = (len(spec.views), spec.num_frames, spec.resize.height, spec.resize.width, 3)
+    frames = np.zeros(shape, np.uint8) if spec.with_frames else np.broadcast_to(np.zeros((), np.uint8), shape)
     stored = {view.name: view for view in episode.views}
     present = np.array([name in stored for name in spec.views])
     if not present.any():

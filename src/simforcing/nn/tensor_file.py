@@ -58,6 +58,15 @@ def read_described(path: Path) -> tuple[dict[str, Tensor], str]:
     return tensors, header[TEXT]
 
 
+def read_text(path: Path) -> str:
+    """The text of a file that `write_tensors` wrote, without reading (or checking) its tensors. ValueError as above."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return (file.metadata() or {})[TEXT]
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise ValueError(f"{path}: damaged: {error}") from None
+
+
 def checksum(tensors: Mapping[str, Tensor], text: str = "") -> str:
     """SHA-256 over a text and the names, dtypes, shapes and bytes of tensors on the CPU."""
     digest = hashlib.sha256(text.encode())
