@@ -12,7 +12,7 @@ from simforcing.data.lerobot import episode_names, read_columns
 from simforcing.data.open import open_dataset
 from simforcing.data.pair_record import RECORD_NAME, job_of, variants_root
 from simforcing.data.video import VideoFrames, probe
-from simforcing.types import DataSpec, Episode, EpisodeSet, View
+from simforcing.types import Episode, EpisodeSet, View
 
 COLUMNS = ("parent", "draw")
 RATE_TOLERANCE = 0.01  # relative
@@ -130,8 +130,13 @@ def _require_same_length(folder: Path, variant: Episode, parent: Episode) -> Non
         ("frames/s", variant.fps, parent.fps),
         ("frames", variant.num_frames, parent.num_frames),
         ("actions", len(variant.action), len(parent.action)),
+        ("states", _num_states(variant), _num_states(parent)),
     ):
         if theirs != mine:
             raise ValueError(
                 f"{folder}: episode {variant.name} has {theirs:g} {field}, its parent {parent.name} {mine:g}"
             )
+
+
+def _num_states(episode: Episode) -> int:
+    return 0 if episode.state is None else len(episode.state)
