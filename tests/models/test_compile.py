@@ -36,7 +36,9 @@ def outputs_and_gradients(model: WorldModel, network: torch.nn.Module) -> tuple[
     model.zero_grad()
     out = network(Streams(video=z), Streams(video=sigma), conditions).video
     out.square().mean().backward()
-    return out.detach(), torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    # where nothing reads a parameter, the compiler gives zeros for no gradient
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
+    return out.detach(), torch.cat([gradient.flatten() for gradient in gradients])
 
 
 def require_equal(model: WorldModel, compiled: torch.nn.Module) -> None:

@@ -29,6 +29,7 @@ class Stream:
         angles: rotary angles of the tokens, float64.
         text: the text's keys and values in each layer (`Expert.text_keys_values`).
         added: what joins the tokens in each layer, between text and MLP.
+        joined: what joins the embedding of each noise level.
     """
 
     tokens: Float[Tensor, "r n d"]
@@ -36,6 +37,7 @@ class Stream:
     angles: Float[Tensor, "n half"]
     text: Sequence[TextKeysValues]
     added: Sequence[Float[Tensor, "r n d"]] | None = None
+    joined: Float[Tensor, "r s d"] | None = None
 
 
 class Mixture(nn.Module):
@@ -102,7 +104,7 @@ class Mixture(nn.Module):
             experts=experts,
             streams=list(streams.values()),
             turns=[rotors(stream.angles, dtype) for stream in streams.values()],
-            embedded=[e.sigma_embedding(s.sigma) for e, s in zip(experts, streams.values(), strict=True)],
+            embedded=[e.sigma_embedding(s.sigma, s.joined) for e, s in zip(experts, streams.values(), strict=True)],
         )
         return passage, tokens
 
@@ -114,7 +116,7 @@ class Mixture(nn.Module):
         return layer(tokens, given)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Passage:
     """What stays the same for some streams from layer to layer."""
 
@@ -140,7 +142,7 @@ class _Passage:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Layer:
     """One layer of every expert around one joint attention; a stream that does not go on is left as it came."""
 
