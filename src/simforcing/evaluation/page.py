@@ -40,11 +40,11 @@ p { margin: 6px 0 12px; max-width: 78ch; }
 .tile b { display: block; font-size: 24px; font-variant-numeric: tabular-nums; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: 14px; }
-th, td { padding: 7px 12px 7px 0; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th, td { padding: 5px 12px 5px 0; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 td.text, th.text { text-align: left; white-space: normal; min-width: 12ch; }
-th { font-weight: 600; color: var(--faint); font-size: 13px; }
-td small { color: var(--faint); }
+th { font-weight: 600; color: var(--faint); font-size: 13px; white-space: normal; vertical-align: bottom; }
+td small { color: var(--faint); display: block; }
 tr.model td { font-weight: 600; }
 tr.model td small { font-weight: 400; }
 tr.gap td { border-top: 2px solid var(--line); }
@@ -55,6 +55,7 @@ figcaption { font-size: 13.5px; }
 figcaption b { display: block; color: var(--ink); font-size: 14.5px; margin-bottom: 2px; overflow-wrap: anywhere; }
 figcaption table { font-size: 13px; margin-top: 8px; }
 figcaption td, figcaption th { padding: 3px 6px 3px 0; }
+figcaption td:first-child { white-space: normal; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); gap: 18px 24px; }
 .charts svg { width: 100%; height: auto; display: block; }
 .charts h3 { font-size: 14px; margin: 0 0 2px; }
@@ -78,7 +79,7 @@ autoplay loop muted playsinline controls></video>
 <table><thead><tr><th>dB</th><th>frame</th><th>moving</th></tr></thead><tbody>
 {% for row in video.scores %}<tr class="{{ row.kind }}">
 <td><i class="dot" style="background: {{ row.colour }}"></i>
-{{- row.kind }}</td><td>{{ row.psnr }}</td><td>{{ row.moving }}</td></tr>
+{{- row.name }}</td><td>{{ row.psnr }}</td><td>{{ row.moving }}</td></tr>
 {% endfor %}</tbody></table></figcaption>
 </figure>
 {% endfor %}

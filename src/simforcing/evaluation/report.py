@@ -13,7 +13,7 @@ from simforcing.evaluation.intervals import Interval
 from simforcing.evaluation.page import PAGE
 from simforcing.evaluation.pictures import SIMULATED_PANELS, side_by_side, video_uri
 from simforcing.evaluation.protocols import METRICS, SCORES
-from simforcing.evaluation.result import EvaluationResult, Example
+from simforcing.evaluation.result import EvaluationResult, Example, in_words
 from simforcing.evaluation.silhouette import LABELS, ROLLOUT, SilhouetteResult
 from simforcing.evaluation.training_charts import training_charts
 from simforcing.types.files import write_text
@@ -111,7 +111,8 @@ def _video(result: EvaluationResult, example: Example) -> dict[str, Any]:
     )
     scores = [
         {
-            "kind": name,
+            "kind": name if name in COLOURS else "",
+            "name": name.partition(",")[0],
             "colour": colour(name),
             "psnr": _number(result.rows[name].per_clip("psnr")[index], 2),
             "moving": _number(result.rows[name].per_clip("moving_psnr")[index], 2),
@@ -148,14 +149,8 @@ def _rows(result: EvaluationResult) -> list[dict[str, Any]]:
         rows.append({"label": row.label, "kind": name if name in COLOURS else "", "dot": dot, "cells": cells})
     for i, (first, second) in enumerate(result.comparisons):
         cells = [_cell(result.difference(first, second, metric), DIGITS[metric], signed=True) for metric in SCORES]
-        label = f"{_bracketed(first)} minus {_bracketed(second)}"
-        rows.append({"label": label, "kind": "" if i else "gap", "dot": "", "cells": cells})
+        rows.append({"label": in_words(first, second), "kind": "" if i else "gap", "dot": "", "cells": cells})
     return rows
-
-
-def _bracketed(name: str) -> str:
-    """A row's name in a difference: one with an equation in it would be misread."""
-    return f"({name})" if "=" in name else name
 
 
 def colour(row: str) -> str:

@@ -169,6 +169,12 @@ class EvaluationResult:
         return int(np.isnan(self.rows["copy"].per_clip("moving_psnr")).sum())
 
 
+def in_words(row: str, other: str) -> str:
+    """A difference of rows; a name with an equation in it, which would be misread, is put into brackets."""
+    first, second = (f"({name})" if "=" in name else name for name in (row, other))
+    return f"{first} minus {second}"
+
+
 def installed_versions() -> dict[str, str]:
     """Versions that a number can depend on; a package that is not installed is left out."""
     versions = {"python": platform.python_version(), "platform": platform.platform()}

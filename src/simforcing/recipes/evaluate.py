@@ -21,6 +21,7 @@ from simforcing.evaluation.protocols import METRICS, PROTOCOLS, ROBOT_METRICS, P
 from simforcing.evaluation.record import write_record
 from simforcing.evaluation.report import write_report
 from simforcing.evaluation.result import EvaluationResult, EvaluationSettings, Provenance
+from simforcing.evaluation.result import in_words as difference_in_words
 from simforcing.evaluation.scoring import evaluate
 from simforcing.evaluation.silhouette import CEILING, COPY, ROLLOUT
 from simforcing.models.bundle import require_finished
@@ -201,7 +202,7 @@ def summary(evaluated: Evaluated) -> Sequence[str]:
         if second != "ceiling":
             for metric, label in (("psnr", "whole frame"), ("moving_psnr", "moving region")):
                 gain = result.difference(first, second, metric)
-                lines.append(f"{first} - {second}, {label}: {in_words(gain, 'gain')}")
+                lines.append(f"{difference_in_words(first, second)}, {label}: {in_words(gain, 'gain')}")
     return [*lines, *silhouette_lines(result), *following_lines(evaluated.following)]
 
 
