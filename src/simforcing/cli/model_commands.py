@@ -31,6 +31,7 @@ def train(
     taef2: str | None = None,
     scale: Literal["debug", "laptop"] = "laptop",
     teacher: str | None = None,
+    lora_rank: int | None = None,
     max_episodes: int | None = None,
     cache: str | None = None,
     preset: Literal["ours", "release"] = "ours",
@@ -56,6 +57,7 @@ def train(
         taef2: folder or hub id of the TAEF2 weights; default the author's on the hub.
         scale: size of the recipes for pairs: laptop, or debug (seconds, learns nothing).
         teacher: finished run of recipe teacher that a student starts from.
+        lora_rank: a student of adapters beside the teacher's weights, one copy in memory instead of two.
         max_episodes: train on at most so many episodes.
         cache: folder for encoded windows that several runs share; default in the run's own.
         preset: ours, or release: all that the authors' release does otherwise.
@@ -78,6 +80,7 @@ def train(
         taef2_path=taef2,
         scale=scale,
         teacher=teacher,
+        lora_rank=lora_rank,
         max_episodes=max_episodes,
         cache=cache,
         preset=preset,

@@ -14,7 +14,7 @@ from simforcing.nn.batch import Batch, map_tensors
 from simforcing.nn.device import find_device
 from simforcing.recipes.lots import training_clips
 from simforcing.recipes.run import Run
-from simforcing.recipes.start import bound_objective
+from simforcing.recipes.start import bound_objective, starting_model
 from simforcing.training.draws import draw
 from simforcing.types import Clip, DataSpec, EpisodeSet
 from simforcing.types.progress import Report, in_words, throttled
@@ -78,7 +78,8 @@ def training_cost(run: Run, data: EpisodeSet) -> str:
 def step_cost(run: Run, batch: Batch) -> tuple[float, int]:
     """(seconds of the quicker of two steps, parameters of the model)."""
     device = find_device(run.trainer.device)
-    model, objective = run.model.build().to(device), bound_objective(run, device)
+    model = starting_model(run).to(device)
+    objective = bound_objective(run, model, device)
     draws = draw(batch, run.seed, 0, range(run.trainer.batch_size))
     batch, draws = map_tensors(batch, lambda x: x.to(device)), map_tensors(draws, lambda x: x.to(device))
     times = []

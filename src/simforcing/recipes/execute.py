@@ -1,7 +1,7 @@
 """Carries a Run out: autoencoder -> latents -> world model -> bundle. Every step resumes, or repeats exactly.
 
 RUN/run.json                  the Run; a folder is continued only with the same one
-RUN/autoencoder.safetensors   fitted autoencoder          RUN/latents.safetensors   encoded training windows
+RUN/autoencoder.safetensors   fitted autoencoder          RUN/latents/   encoded windows, unless a cache is shared
 RUN/log.jsonl, checkpoints/   the trainer's               RUN/config.json, model.safetensors   the finished bundle
 """
 
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from simforcing.data.clips import Clips
+from simforcing.data.latent_cache import cached_windows
 from simforcing.data.latents import LatentWindows
 from simforcing.models.autoencoder import TinyAutoencoder, fit_autoencoder
 from simforcing.models.bundle import AUTOENCODER, CONFIG, MODEL, Bundle, save_module
@@ -25,21 +26,21 @@ from simforcing.nn.tensor_file import read_tensors
 from simforcing.recipes.lots import training_clips
 from simforcing.recipes.output import require_writable
 from simforcing.recipes.run import Run
-from simforcing.recipes.start import bound_objective, start_autoencoder, starting_model
+from simforcing.recipes.start import bound_objective, finished_model, start_autoencoder, starting_model
 from simforcing.recipes.validation import held_out_loss
-from simforcing.training.checkpoint import CHECKPOINT_FOLDER, load_weights, named_differences, sole_owner
+from simforcing.training.checkpoint import CHECKPOINT_FOLDER, named_differences, sole_owner
 from simforcing.training.distributed import join_world
 from simforcing.training.trainer import LOG_NAME, train
 from simforcing.types import EpisodeSet, to_json
 from simforcing.types.files import PARTIAL_SUFFIX, read_json, write_json
 from simforcing.types.progress import Report
 
-RUN, LATENTS, HELD_OUT = "run.json", "latents.safetensors", "held_out.safetensors"
+RUN, LATENTS = "run.json", "latents"
 PREPARE_LOCK = ".prepare.lock"
 LOCKS = (PREPARE_LOCK, ".lock")
 # All that a run, and the commands that use it, write into its folder beside run.json.
-WRITTEN = (LATENTS, HELD_OUT, AUTOENCODER, MODEL, CONFIG, LOG_NAME)
-WRITTEN_FOLDERS = (CHECKPOINT_FOLDER, "tensorboard", "evaluation", "generated")
+WRITTEN = (AUTOENCODER, MODEL, CONFIG, LOG_NAME)
+WRITTEN_FOLDERS = (LATENTS, CHECKPOINT_FOLDER, "tensorboard", "evaluation", "generated")
 
 
 def execute(
@@ -50,6 +51,7 @@ def execute(
     report: Report,
     command: str = "",
     overwrite: bool = False,
+    cache: Path | None = None,
 ) -> Bundle:
     """Train to the end, or go on where a killed run stopped. Under torchrun, rank 0 alone prepares and writes.
 
@@ -59,12 +61,14 @@ def execute(
         report: takes one line at a time.
         command: stored with the result.
         overwrite: delete another run in `out` first, and nothing else there.
+        cache: folder of encoded windows that several runs share; None: the run's own.
 
     Raises:
         ValueError: `out` holds another run (the differing field is named), cannot be written to, or holds the data set
-            or lies in it.
+            or lies in it; or the cache is of another autoencoder.
     """
     out = Path(out)
+    latents = out / LATENTS if cache is None else Path(cache)
     require_writable(out)
     require_apart(out, data.root)
     training = run.training(data.episodes)
@@ -72,19 +76,20 @@ def execute(
         if world.is_first:
             stack.enter_context(sole_owner(out, PREPARE_LOCK))
             claim(run, out, overwrite=overwrite)
-            prepare_files(run, data, out, report)
+            prepare_files(run, data, out, latents, report)
         world.wait()
-        autoencoder, windows, held_out = prepare_files(run, data, out, report)
-        model, objective = starting_model(run), bound_objective(run, world.device)
+        autoencoder, windows, held_out = prepare_files(run, data, out, latents, report)
+        model = starting_model(run)
+        objective = bound_objective(run, model, world.device)
         if world.is_first:
             millions = sum(p.numel() for p in model.parameters()) / 1e6
             report(f"world model: {millions:.2f} M parameters, {run.trainer.num_steps} steps")
         validate = held_out_loss(run, objective, held_out) if held_out is not None else None
         metadata = {"run": json.loads(json.dumps(to_json(run)))}
         result = train(model, objective, windows, run.trainer, out, validate=validate, metadata=metadata)
-        load_weights(model.cpu(), result.checkpoint)
+        model = finished_model(run, model, result.checkpoint)
         about = about_run(run, data, command=command, training=[episode.name for episode in training])
-        bundle = Bundle(model=model.eval(), autoencoder=autoencoder, spec=run.spec, about=about)
+        bundle = Bundle(model=model, autoencoder=autoencoder, spec=run.spec, about=about)
         if world.is_first:
             bundle.save(out)
         world.wait()
@@ -92,21 +97,21 @@ def execute(
 
 
 def prepare_files(
-    run: Run, data: EpisodeSet, out: Path, report: Report
+    run: Run, data: EpisodeSet, out: Path, latents: Path, report: Report
 ) -> tuple[TinyAutoencoder | Taef2, LatentWindows, LatentWindows | None]:
     """(autoencoder, training windows, held-out windows if any fits), made once and read back afterwards."""
     held_out = [episode for episode in data.episodes if episode.name in run.held_out]
     lots = training_clips(run, data)
     held_clips = Clips(held_out, run.spec, stride=run.window_stride, fingerprint=data.fingerprint)
-    if not (out / LATENTS).exists():
+    if not (out / AUTOENCODER).exists():
         say_windows(run, data, lots, report)
     autoencoder = make_autoencoder(run, data, out, report)
-    parts = [
-        encoded_windows(run, clips, autoencoder, out / (f"{i}-{LATENTS}" if i else LATENTS), report)
-        for i, clips in enumerate(lots)
-    ]
-    held = encoded_windows(run, held_clips, autoencoder, out / HELD_OUT, report) if len(held_clips) else None
-    return autoencoder, LatentWindows.joined(parts), held
+
+    def encoded(clips: Clips) -> LatentWindows:
+        return cached_windows(clips, autoencoder, run.spec, latents, report=report)
+
+    windows = LatentWindows.joined([encoded(clips) for clips in lots])
+    return autoencoder, windows, encoded(held_clips) if len(held_clips) else None
 
 
 def say_windows(run: Run, data: EpisodeSet, lots: list[Clips], report: Report) -> None:
@@ -231,18 +236,3 @@ def make_autoencoder(run: Run, data: EpisodeSet, out: Path, report: Report) -> T
             )
     save_module(path, autoencoder)
     return autoencoder.eval()
-
-
-def encoded_windows(
-    run: Run, clips: Clips, autoencoder: TinyAutoencoder | Taef2, path: Path, report: Report
-) -> LatentWindows:
-    """All windows as latents with their conditions, from the run's file where it is there."""
-    if path.exists():
-        return LatentWindows.load(path)
-
-    def progress(done: int, total: int) -> None:
-        report(f"encoding windows: {done}/{total}")
-
-    windows = LatentWindows.encode(clips, autoencoder, run.spec, progress=progress)
-    windows.save(path)
-    return windows

@@ -8,6 +8,7 @@ from simforcing.data.clips import Clips
 from simforcing.data.spec import fit_spec
 from simforcing.data.windows import WindowSpec, split_episodes
 from simforcing.generation.sampler import SamplerConfig
+from simforcing.models.adapters import LoraConfig
 from simforcing.models.autoencoder import TinyAutoencoderConfig
 from simforcing.models.taef2 import CHANNELS as TAEF2_CHANNELS
 from simforcing.models.taef2 import Taef2Config
@@ -36,6 +37,7 @@ class RunOptions:
             id; default the author's).
         scale: of the recipes for paired sets: `laptop` or `debug` (seconds, learns nothing).
         teacher: folder of a finished run of recipe teacher, which recipe student starts from.
+        lora_rank: train adapters of that rank beside the teacher's frozen weights instead of a second copy of them.
         max_episodes: train on at most so many episodes, the same ones for the same seed.
         cache: folder for encoded windows that several runs may share; default: in the run's own.
         preset: `ours`, or `release`: everything that the authors' release does otherwise.
@@ -58,6 +60,7 @@ class RunOptions:
     tensorboard: bool = False
     scale: Literal["debug", "laptop"] = "laptop"
     teacher: str | None = None
+    lora_rank: int | None = None
     max_episodes: int | None = None
     cache: str | None = None
     preset: Literal["ours", "release"] = "ours"
@@ -66,7 +69,7 @@ class RunOptions:
     def __post_init__(self) -> None:
         if self.taef2_path is not None and self.autoencoder != "taef2":
             raise ValueError(f"taef2_path is {self.taef2_path}, but the autoencoder is {self.autoencoder}, not taef2")
-        for name in ("num_frames", "held_out", "num_steps", "batch_size", "max_episodes"):
+        for name in ("num_frames", "held_out", "num_steps", "batch_size", "max_episodes", "lora_rank"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; it must be at least 1")
@@ -130,6 +133,7 @@ class Run:
         max_episodes: training takes at most so many of the others, by a hash of (seed, name).
         variants: perturbed variants of the training episodes join in, where the set has them.
         start: the run that this one starts from, and whose network is the frozen teacher where the objective has one.
+        lora: train low-rank adapters beside the start's frozen weights, which then are the teacher too: one copy.
 
     Raises:
         ValueError: parts that do not fit each other, both named.
@@ -147,9 +151,12 @@ class Run:
     max_episodes: int | None = None
     variants: bool = False
     start: Start | None = None
+    lora: LoraConfig | None = None
 
     def __post_init__(self) -> None:
         self._check_objective()
+        if self.lora is not None and self.start is None:
+            raise ValueError("lora adapts the weights of a start; give one, or no lora")
         if repeated := sorted({name for name in self.held_out if self.held_out.count(name) > 1}):
             raise ValueError(f"held_out names {', '.join(repeated)} more than once")
         if self.window_stride < 1:

@@ -6,12 +6,14 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from simforcing.models.adapters import BaseNetwork, add_adapters, merged_state_dict
 from simforcing.models.bundle import AUTOENCODER, MODEL, load_bundle
 from simforcing.models.world_model import WorldModel
 from simforcing.nn.protocols import Objective
 from simforcing.nn.strict import load_strictly
 from simforcing.nn.tensor_file import read_tensors
 from simforcing.recipes.run import Run, Start
+from simforcing.training.checkpoint import load_weights
 from simforcing.training.distillation import Distillation
 from simforcing.types.files import file_sha256
 
@@ -41,14 +43,28 @@ def starting_model(run: Run) -> WorldModel:
         path = Path(run.start.path) / MODEL
         own = {name: value for name, value in model.state_dict().items() if name.startswith(NEW_PARTS)}
         load_strictly(model, {**own, **read_tensors(path)}, str(path))
+    if run.lora is not None:
+        add_adapters(model, run.lora)
     return model
 
 
-def bound_objective(run: Run, device: torch.device) -> Objective:
+def finished_model(run: Run, model: WorldModel, checkpoint: Path) -> WorldModel:
+    """The trained network as a plain one, adapters merged, on the CPU, in eval mode, from a checkpoint."""
+    load_weights(model.cpu(), checkpoint)
+    if run.lora is None:
+        return model.eval()
+    plain = run.model.build()
+    load_strictly(plain, merged_state_dict(model), str(checkpoint))
+    return plain.eval()
+
+
+def bound_objective(run: Run, model: WorldModel, device: torch.device) -> Objective:
     """The run's objective with its frozen teacher on the device, where it has one."""
     objective = run.objective
     if not isinstance(objective, Distillation) or not objective.needs_teacher:
         return objective
+    if run.lora is not None:
+        return partial(objective, teacher=BaseNetwork(model))
     assert run.start is not None
     return partial(objective, teacher=frozen_teacher(run.start).to(device))
 

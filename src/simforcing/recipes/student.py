@@ -5,6 +5,7 @@ from pathlib import Path
 
 from simforcing.data.pair_jobs import REAL, SIM
 from simforcing.data.paired import require_paired
+from simforcing.models.adapters import LoraConfig
 from simforcing.models.bundle import MODEL, Bundle, load_bundle
 from simforcing.recipes.prediction import stored_sampler
 from simforcing.recipes.run import AutoencoderPlan, Run, RunOptions, Start
@@ -43,6 +44,8 @@ def from_teacher(recipe: str, data: EpisodeSet, options: RunOptions, objective: 
     own = replace(options, held_out=options.held_out or len(bundle.about["held_out"]))
     ready = scale.prepare(data, own, REAL)
     spec = student_spec(ready.spec, bundle, options.teacher)
+    if options.preset == "release":  # statistics anew in each stage
+        spec = replace(spec, action=ready.spec.action, state=ready.spec.state)
     num_windows = ready.num_windows(WINDOW_STRIDE)
     known = data.fingerprint == bundle.spec.fingerprint
     return Run(
@@ -56,6 +59,7 @@ def from_teacher(recipe: str, data: EpisodeSet, options: RunOptions, objective: 
         objective=objective,
         trainer=scale.trainer(options, num_windows),
         sampler=stored_sampler(bundle),
+        lora=None if options.lora_rank is None else LoraConfig(rank=options.lora_rank, alpha=float(options.lora_rank)),
         start=Start(path=str(Path(options.teacher).resolve()), sha256=file_sha256(Path(options.teacher) / MODEL)),
     )
 

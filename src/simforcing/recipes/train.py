@@ -11,7 +11,8 @@ from simforcing.recipes import PAIRED, recipe_named
 from simforcing.recipes.estimate import training_cost, verified
 from simforcing.recipes.execute import execute, require_apart
 from simforcing.recipes.output import require_writable
-from simforcing.recipes.run import RunOptions
+from simforcing.recipes.release import as_released
+from simforcing.recipes.run import Run, RunOptions
 from simforcing.recipes.settings import with_settings
 from simforcing.types import EpisodeSet
 from simforcing.types.progress import Report
@@ -32,7 +33,7 @@ def train_on(
     Raises:
         ValueError: unusable data, no declared layout, a choice that does not fit, or another run in `out`.
     """
-    plan = recipe_named(recipe)
+    recipe_named(recipe)
     require_writable(out)
     opened = open_dataset(data, cameras=options.views)
     require_apart(out, opened.root)
@@ -40,13 +41,23 @@ def train_on(
         report(line)
     require_layout(opened)
     known = verified(opened, streams_of(recipe, opened, options), report)
-    run = with_settings(plan(known, options), options.settings)
+    run = planned(recipe, known, options)
     if options.autoencoder == "taef2" and options.taef2_path is None:
         report(f"TAEF2 weights: {HUB_ID} from the hub; --taef2 PATH reads a folder")
     report(training_cost(run, known))
     bundle = execute(run, known, out, report=report, command=command, overwrite=overwrite)
     report(f"finished: {out} (next: simforcing evaluate {out})")
     return bundle
+
+
+def planned(recipe: str, data: EpisodeSet, options: RunOptions) -> Run:
+    """The recipe's run, in the preset that was asked for, with every setting applied."""
+    run = recipe_named(recipe)(data, options)
+    if options.preset == "release":
+        if recipe not in PAIRED:
+            raise ValueError(f"preset release is of the published method; recipe {recipe} is not of it")
+        run = as_released(run)
+    return with_settings(run, options.settings)
 
 
 def streams_of(recipe: str, data: EpisodeSet, options: RunOptions) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ noisy simulation (docs/paper-to-code.md).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -17,13 +17,13 @@ from torch.func import functional_call
 
 from simforcing.flow.motion import motion
 from simforcing.flow.path import clean_from_velocity, frame_sigma, interpolate, per_frame, velocity_target
-from simforcing.flow.schedule import SHIFT, shift_sigma
 from simforcing.nn.batch import Batch, Conditions, Draws, SimCondition, Streams, join, without_actions
 from simforcing.nn.norm import at_least_float32
 from simforcing.nn.protocols import Loss
 from simforcing.training.objectives import (
     DROP_ACTION,
     FlowWeight,
+    SigmaPolicy,
     flow_weight,
     predicted_mean,
     require_not_negative,
@@ -115,9 +115,8 @@ class Distillation:
         distill: the teacher's half; None: no distillation.
         condition: the condition path; None: absent.
         weight: of flow matching over noise levels, see FlowMatching.
-        shift: of the noise law.
         action_dropout: probability that a clip's actions are dropped.
-        sigma_dtype: `bfloat16` rounds sigma before it is used anywhere (the release).
+        sigma: of the noise levels; the video alone is noisy.
         watched: with a teacher, motion and value distances on both branches are logged, whatever is trained.
     """
 
@@ -126,15 +125,16 @@ class Distillation:
     distill: DistillConfig | None = DistillConfig()
     condition: ConditionConfig | None = ConditionConfig()
     weight: FlowWeight = "published"
-    shift: float = SHIFT
+    sigma: SigmaPolicy = field(default_factory=SigmaPolicy)
     action_dropout: float = 0.0
-    sigma_dtype: Literal["float32", "bfloat16"] = "float32"
     watched: bool = True
 
     def __post_init__(self) -> None:
         check_choices(self)
         require_rates(self, "action_dropout")
         require_not_negative(self, "flow_real", "flow_sim")
+        if self.sigma.action or not self.sigma.video:
+            raise ValueError(f"sigma is {self.sigma}; here the video is noisy and actions are a condition")
 
     @property
     def needs_teacher(self) -> bool:
@@ -151,9 +151,7 @@ class Distillation:
         if batch.sim is None:
             raise ValueError("this objective learns from pairs; the batch holds no simulation (simforcing simulate)")
         conditions = without_actions(batch.conditions, draws.drop[:, DROP_ACTION] < self.action_dropout)
-        sigma = shift_sigma(draws.uniform, self.shift)
-        if self.sigma_dtype == "bfloat16":
-            sigma = sigma.bfloat16().float()
+        sigma, _ = self.sigma.draw(draws)
         level = frame_sigma(sigma, batch.observed)
         real = Branch(clean=batch.clean, noisy=interpolate(batch.clean, draws.noise, per_frame(level)))
         sim = Branch(clean=batch.sim, noisy=interpolate(batch.sim, draws.noise, per_frame(level)))

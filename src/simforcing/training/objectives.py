@@ -23,23 +23,30 @@ FlowWeight = Literal["published", "clean"]
 class SigmaPolicy:
     """Which streams are noised, and whether they share one noise level.
 
-    Video alone is a world model; actions alone are a policy; both are a joint model.
+    Video alone is a world model; actions alone are a policy; both are a joint model. `dtype` bfloat16 rounds every
+    level before it is used anywhere, as the release does.
     """
 
     video: bool = True
     action: bool = False
     shared: bool = True
     shift: float = SHIFT
+    dtype: Literal["float32", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
+        check_choices(self)
         if not (self.video or self.action):
             raise ValueError("a sigma policy must noise video, action or both")
 
     def draw(self, draws: Draws) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
         """(sigma of video, sigma of actions), one per clip; 0 for a stream that stays clean."""
-        video = shift_sigma(draws.uniform, self.shift)
-        action = video if self.shared else shift_sigma(draws.drop[:, UNIFORM_ACTION], self.shift)
+        video = self._level(draws.uniform)
+        action = video if self.shared else self._level(draws.drop[:, UNIFORM_ACTION])
         return video * self.video, action * self.action
+
+    def _level(self, uniform: Float[Tensor, " b"]) -> Float[Tensor, " b"]:
+        sigma = shift_sigma(uniform, self.shift)
+        return sigma.bfloat16().to(sigma.dtype) if self.dtype == "bfloat16" else sigma
 
 
 @dataclass(frozen=True, kw_only=True)
