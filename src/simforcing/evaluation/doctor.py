@@ -3,11 +3,11 @@
 The environment's own checks are in `environment`; what is loaded, printed and exited with is the command line's.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from simforcing.evaluation.checks import Check
 from simforcing.evaluation.intervals import bootstrap_ratio
@@ -160,6 +160,46 @@ def loading_check(load: Callable[[], object]) -> Check:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         return Check(name="checkpoint", passed=False, value="refused", detail=lines[0])
     return Check(name="checkpoint", passed=True, value="loaded", detail="every tensor present, none extra")
+
+
+def equality_check(name: str, first: Float[np.ndarray, "..."], second: Float[np.ndarray, "..."], detail: str) -> Check:
+    """Two outputs are the same bit for bit; the value is their largest difference."""
+    largest = float(np.abs(first.astype(np.float64) - second).max())
+    return Check(name=name, passed=bool(np.array_equal(first, second)), value=largest, detail=detail)
+
+
+def untouched_check(path: str, recorded: str, found: str | None) -> Check:
+    """The file of a frozen network has the hash that the run recorded; no file: nothing to compare.
+
+    Args:
+        found: its hash now; None: it is not there.
+    """
+    if found is None:
+        return Check(name="teacher", passed=None, value="n/a", detail=f"{path} is not there any more")
+    detail = "as the run recorded it" if found == recorded else f"the run started from {recorded[:12]}: {path} changed"
+    return Check(name="teacher", passed=found == recorded, value=found[:12], detail=detail)
+
+
+def gradient_check(student: Mapping[str, bool], teacher: Mapping[str, bool]) -> Check:
+    """A step's gradients reach the student and nothing of the teacher.
+
+    Args:
+        student, teacher: by parameter, whether it received a gradient.
+    """
+    reached = [name for name, received in teacher.items() if received]
+    count = sum(student.values())
+    detail = f"{count} of {len(student)} of the student's tensors, {len(reached)} of {len(teacher)} of the teacher's"
+    if reached:
+        detail += f": {', '.join(reached[:3])}"
+    return Check(name="gradients", passed=not reached and count > 0, value=f"{count} tensors", detail=detail)
+
+
+def rate_check(name: str, rate: float, drawn: Bool[np.ndarray, " n"]) -> Check:
+    """A random choice is made as often as configured, within three standard errors; 0 and 1 are exact."""
+    found = float(drawn.mean())
+    error = float(np.sqrt(rate * (1 - rate) / len(drawn)))
+    detail = f"configured {rate:g} +- {3 * error:.3f} (3 standard errors of {len(drawn)} clips)"
+    return Check(name=name, passed=abs(found - rate) <= 3 * error, value=found, detail=detail)
 
 
 def _distance(first: np.ndarray, second: np.ndarray) -> float:

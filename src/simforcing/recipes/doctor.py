@@ -30,6 +30,7 @@ from simforcing.recipes.prediction import (
     stored_sampler,
     view_index,
 )
+from simforcing.recipes.student_checks import student_checks
 from simforcing.types import Clip, EpisodeSet
 from simforcing.types.inputs import Commands
 from simforcing.types.progress import Report
@@ -54,7 +55,7 @@ def run_checks(run_dir: Path, *, options: PredictionOptions = DEFAULT, report: R
     checks = [loaded, *agreement_checks(bundle, opened)]
     if any(check.passed is False for check in checks):
         return checks
-    opened = verified(opened, bundle.spec.views, report)
+    opened = verified(opened, bundle.spec.streams, report)
     actions = np.concatenate(action_numbers(opened.episodes, bundle.spec))
     checks.append(normaliser_check("action", actions, bundle.spec.action.normaliser))
     states = [e.state for e in opened.episodes if e.state is not None]
@@ -67,6 +68,7 @@ def run_checks(run_dir: Path, *, options: PredictionOptions = DEFAULT, report: R
     predictor = Predictor(bundle, sampler, view=view, device=options.device, dtype=options.dtype)
     held_out = episodes_with(held_out_episodes(bundle, opened), bundle.spec.views[view])
     ready = Ready(bundle=bundle, data=opened, held_out=tuple(held_out), predictor=predictor)
+    checks += student_checks(ready, options.seed)
     clips, others, clusters = obedience_pairs(ready)
     count = PREDICTIONS_PER_CLIP * len(clips)
     if clips:
