@@ -166,18 +166,29 @@ def evaluate(
     print(f"report: {evaluated.report}")
 
 
-def demo(out: Path = Path("runs/demo"), data: str | None = None, smoke: bool = False, how: How = DEFAULT) -> None:
-    """Simulate, train, predict and report, in one go; parts that are already there are kept.
+def demo(
+    out: Path = Path("runs/demo"),
+    data: str | None = None,
+    smoke: bool = False,
+    long: bool = False,
+    how: How = DEFAULT,
+) -> None:
+    """Simulate, train teacher and student, predict and report, in one go; parts that are already there are kept.
 
     Args:
-        out: folder for data, run and report; a data set of your own gets a folder of its own in it.
-        data: your own data set instead of the simulated table top.
+        out: folder for data, runs and report; a data set of your own gets a folder of its own in it.
+        data: your own data set instead of the simulated table top; pairs of `simulate` get both stages.
         smoke: the same path at a size that takes seconds.
+        long: with more data and steps, within a quarter of an hour.
     """
+    from simforcing.recipes.demo import SIZES
     from simforcing.recipes.demo import demo as run
 
-    folder = out / "smoke" if smoke else out
-    run(folder, smoke=smoke, options=prediction_options(how, data=data), report=say)
+    if smoke and long:
+        raise ValueError("demo: choose --smoke or --long")
+    name = "smoke" if smoke else "long" if long else "full"
+    folder = out if name == "full" else out / name
+    run(folder, size=SIZES[name], options=prediction_options(how, data=data), report=say)
 
 
 def doctor(run: Path | None = None, /, data: str | None = None, how: HowToCompute = DEFAULT_COMPUTE) -> None:

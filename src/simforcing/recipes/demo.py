@@ -1,23 +1,29 @@
-"""`make demo`: table-top data -> autoencoder -> world model -> predictions -> report, on a CPU, in minutes."""
+"""`make demo`: table-top data, its simulation, teacher, student, predictions, report, on a CPU, in minutes."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from simforcing.data.open import open_dataset
+from simforcing.data.pair_jobs import REAL, SIM
 from simforcing.data.tabletop import TabletopSets
 from simforcing.data.validate import describe
 from simforcing.evaluation.pictures import animation
-from simforcing.recipes import recipe_named
 from simforcing.recipes.estimate import training_cost, verified
 from simforcing.recipes.evaluate import Evaluated, evaluate_run, summary
 from simforcing.recipes.execute import execute
 from simforcing.recipes.output import require_writable
 from simforcing.recipes.prediction import DEFAULT, PredictionOptions
 from simforcing.recipes.run import RunOptions
+from simforcing.recipes.simulate import SimulateOptions, simulate
 from simforcing.recipes.tabletop_sets import simulate_tabletop
+from simforcing.recipes.train import planned, streams_of
+from simforcing.sim.real_like import RealLike
 from simforcing.sim.tabletop import TabletopConfig
 from simforcing.types import EpisodeSet
 from simforcing.types.progress import Report
+
+TEACHER, STUDENT, ALONE, LATENTS = "teacher", "student", "run", "latents"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,12 +31,13 @@ class DemoSize:
     """How much the demo simulates and trains.
 
     Args:
-        recipe: of the simulated set.
-        data_recipe: of a set that is given.
+        scale: of the paired recipes.
+        data_recipe: of a set of one's own that holds no pairs.
         cost, data_cost: of the whole demo with either, in words, measured on two CPU cores.
+        teacher_steps, student_steps: of the two stages.
     """
 
-    recipe: str
+    scale: Literal["debug", "laptop"]
     data_recipe: str
     cost: str
     data_cost: str
@@ -38,60 +45,83 @@ class DemoSize:
     num_counterfactual_starts: int
     num_frames: int
     held_out: int
+    teacher_steps: int
+    student_steps: int
 
 
-FULL = DemoSize(
-    recipe="tabletop",
-    data_recipe="laptop",
-    cost="about 5 to 7 min on two CPU cores, 250 MB of disk",
-    data_cost="about 5 to 20 min on two CPU cores, 250 MB of disk",
-    num_episodes=300,
-    num_counterfactual_starts=8,
-    num_frames=33,
-    held_out=24,
-)
-SMOKE = DemoSize(
-    recipe="debug",
-    data_recipe="debug",
-    cost="about 30 s on two CPU cores, 5 MB of disk",
-    data_cost="about 30 s on two CPU cores, 5 MB of disk",
-    num_episodes=6,
-    num_counterfactual_starts=1,
-    num_frames=13,
-    held_out=2,
-)
+SIZES = {
+    "smoke": DemoSize(
+        scale="debug",
+        data_recipe="debug",
+        cost="about 40 s on two CPU cores, 5 MB of disk",
+        data_cost="about 30 s on two CPU cores, 5 MB of disk",
+        num_episodes=6,
+        num_counterfactual_starts=1,
+        num_frames=13,
+        held_out=2,
+        teacher_steps=20,
+        student_steps=20,
+    ),
+    "full": DemoSize(
+        scale="laptop",
+        data_recipe="laptop",
+        cost="about 7 to 9 min on two CPU cores, 500 MB of disk",
+        data_cost="about 5 to 20 min on two CPU cores, 500 MB of disk",
+        num_episodes=240,
+        num_counterfactual_starts=8,
+        num_frames=33,
+        held_out=24,
+        teacher_steps=600,
+        student_steps=400,
+    ),
+    "long": DemoSize(
+        scale="laptop",
+        data_recipe="laptop",
+        cost="about 12 to 15 min on two CPU cores, 700 MB of disk",
+        data_cost="about 10 to 30 min on two CPU cores, 700 MB of disk",
+        num_episodes=320,
+        num_counterfactual_starts=8,
+        num_frames=33,
+        held_out=24,
+        teacher_steps=1000,
+        student_steps=900,
+    ),
+}
 
 
-def demo(out: Path, *, smoke: bool = False, options: PredictionOptions = DEFAULT, report: Report = print) -> Evaluated:
+def demo(
+    out: Path,
+    *,
+    size: DemoSize,
+    options: PredictionOptions = DEFAULT,
+    report: Report = print,
+) -> Evaluated:
     """Make everything that is not there yet under `out`, evaluate, and say where the report is.
 
-    A data set of your own gets a folder of its own, named by its fingerprint.
+    A data set of your own gets a folder of its own, named by its fingerprint. Where it holds pairs (`simforcing
+    simulate`) both stages are trained on it, else a world model of its video alone.
 
     Args:
-        smoke: the same path at a size that takes seconds.
+        size: one of SIZES.
         options: options.data is a data set of your own instead of the table top; options.overwrite trains again where
             another run is there already.
 
     Raises:
         ValueError: unusable data, or another run in the folder.
     """
-    size = SMOKE if smoke else FULL
     require_writable(out)
     report(f"the whole demo: {size.cost if options.data is None else size.data_cost}")
     if options.data is None:
-        opened = open_dataset(tabletop_data(out, size, options.seed, report) / "episodes")
-        recipe, held_out = size.recipe, size.held_out
+        opened = open_dataset(paired_data(tabletop_data(out, size, options.seed, report), report))
     else:
         opened = open_dataset(options.data)
-        recipe, held_out = size.data_recipe, None
         out = out / f"data-{opened.fingerprint[:8]}"
     for line in describe(opened):
         report(line)
-    opened = verified(opened, (opened.episodes[0].views[0].name,), report)
-    train_options = RunOptions(seed=options.seed, device=options.device, dtype=options.dtype, held_out=held_out)
-    train(opened, out / "run", recipe, train_options, overwrite=options.overwrite, report=report)
+    stored = RunOptions(seed=options.seed, device=options.device, dtype=options.dtype)
+    run_dir = train_stages(opened, out, size, stored, options, report)
     again = replace(options, data=None, overwrite=True)
-    evaluated = evaluate_run(out / "run", options=again, command="simforcing demo", report=report)
+    evaluated = evaluate_run(run_dir, options=again, command="simforcing demo", report=report)
     examples = evaluated.result.examples[:3]
     fps = opened.episodes[0].fps
     animation([(e.truth, e.predicted) for e in examples], fps, out / "demo.gif")
@@ -101,25 +131,69 @@ def demo(out: Path, *, smoke: bool = False, options: PredictionOptions = DEFAULT
     return evaluated
 
 
-def train(data: EpisodeSet, folder: Path, recipe: str, options: RunOptions, *, overwrite: bool, report: Report) -> None:
-    """Plan, estimate and train; a run that is there already is kept."""
-    run = recipe_named(recipe)(data, options)
-    report(training_cost(run, data))
-    execute(run, data, folder, report=report, command="simforcing demo", overwrite=overwrite)
+def train_stages(
+    data: EpisodeSet, out: Path, size: DemoSize, stored: RunOptions, options: PredictionOptions, report: Report
+) -> Path:
+    """Teacher and student where the set holds pairs, else one model; returns the last run's folder."""
+    train = Trainer(data=data, out=out, overwrite=options.overwrite, report=report)
+    held_out = size.held_out if options.data is None else None
+    if not {REAL, SIM} <= {view.name for view in data.episodes[0].views}:
+        return train(size.data_recipe, ALONE, stored)
+    shared = replace(stored, held_out=held_out, scale=size.scale, cache=str(out / LATENTS))
+    own_steps = options.data is not None  # the table top's numbers of steps are for its number of windows
+    report("stage 1: a teacher that knows motion, from simulation alone")
+    teacher = train("teacher", TEACHER, replace(shared, num_steps=None if own_steps else size.teacher_steps))
+    report("stages 2 and 3: a student that learns real video and keeps the teacher's motion")
+    taught = replace(shared, teacher=str(teacher), num_steps=None if own_steps else size.student_steps)
+    return train("student", STUDENT, taught)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trainer:
+    """Plans, estimates and trains one run of the demo; a run that is there already is kept."""
+
+    data: EpisodeSet
+    out: Path
+    overwrite: bool
+    report: Report
+
+    def __call__(self, recipe: str, name: str, options: RunOptions) -> Path:
+        """The run's folder."""
+        known = verified(self.data, streams_of(recipe, self.data, options), self.report)
+        run = planned(recipe, known, options)
+        folder = self.out / name
+        self.report(training_cost(run, known))
+        cache = None if options.cache is None else Path(options.cache)
+        execute(
+            run, known, folder, report=self.report, command="simforcing demo", overwrite=self.overwrite, cache=cache
+        )
+        return folder
 
 
 def tabletop_data(out: Path, size: DemoSize, seed: int, report: Report) -> Path:
-    """The simulated sets, written once; a set that is there is complete."""
+    """The "real" sets: the table top as a camera sees it. Written once; a set that is there is complete."""
     root = out / f"tabletop-{size.num_episodes}x{size.num_frames}-{size.num_counterfactual_starts}-{seed}"
     if (root / "episodes" / "meta").is_dir() and (root / "counterfactuals" / "meta").is_dir():
         report(f"table-top data: {root}, already there")
         return root
+    looks = RealLike(appearance="light", shared_camera=True)
     sets = TabletopSets(
         num_episodes=size.num_episodes,
         num_counterfactual_starts=size.num_counterfactual_starts,
         seed=seed,
-        simulator=TabletopConfig(num_frames=size.num_frames, size_px=64),
+        simulator=TabletopConfig(num_frames=size.num_frames, size_px=64, real=looks),
     )
     # One of the two may be there where the demo was stopped in between.
     simulate_tabletop(sets, root, overwrite=True, report=report)
     return root
+
+
+def paired_data(root: Path, report: Report) -> Path:
+    """The same episodes beside their simulation, with perturbed variants; counterfactuals as well, without."""
+    pairs = root / "pairs"
+    for name, variants in (("episodes", 3), ("counterfactuals", 0)):
+        if (pairs / name / "meta").is_dir():
+            report(f"pairs: {pairs / name}, already there")
+        else:
+            simulate(str(root / name), pairs / name, SimulateOptions(variants=variants), report=report)
+    return pairs / "episodes"

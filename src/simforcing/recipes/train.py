@@ -45,7 +45,8 @@ def train_on(
     if options.autoencoder == "taef2" and options.taef2_path is None:
         report(f"TAEF2 weights: {HUB_ID} from the hub; --taef2 PATH reads a folder")
     report(training_cost(run, known))
-    bundle = execute(run, known, out, report=report, command=command, overwrite=overwrite)
+    cache = None if options.cache is None else Path(options.cache)
+    bundle = execute(run, known, out, report=report, command=command, overwrite=overwrite, cache=cache)
     report(f"finished: {out} (next: simforcing evaluate {out})")
     return bundle
 
