@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from simforcing.data.latents import LatentWindows
 from simforcing.evaluation.protocols import protocol_named
 from simforcing.evaluation.record import write_record
 from simforcing.evaluation.report import write_report
@@ -19,7 +18,6 @@ from simforcing.evaluation.scoring import evaluate
 from simforcing.models.autoencoder import TinyAutoencoderConfig
 from simforcing.models.bundle import MODEL, Bundle, load_bundle
 from simforcing.models.presets import tiny_world_model
-from simforcing.nn.batch import Conditions
 from simforcing.training.checkpoint import checkpoint_path, save_checkpoint
 from simforcing.training.log import JsonlLog
 from simforcing.types import Clip, DataSpec, NetworkInput, Resize, layout_named
@@ -68,16 +66,6 @@ def bundle(seed: int) -> Bundle:
     return Bundle(model=model.build(), autoencoder=autoencoder, spec=spec)
 
 
-def windows(seed: int) -> LatentWindows:
-    conditions = Conditions(
-        action=torch.zeros(2, 8, 7),
-        action_valid=torch.ones(2, 8, 7, dtype=torch.bool),
-        action_frame=tuple((i + 1) / 4 for i in range(8)),
-        view_present=torch.ones(2, 1, dtype=torch.bool),
-    )
-    return LatentWindows(torch.full((2, 1, 3, 4, 4, 4), float(seed)), conditions)
-
-
 def scores(seed: int) -> EvaluationResult:
     frames = np.random.default_rng(seed).integers(0, 255, (1, 5, 32, 32, 3)).astype(np.uint8)
     clip = Clip(
@@ -99,7 +87,6 @@ def scores(seed: int) -> EvaluationResult:
 
 WRITINGS = {
     "bundle": Writing(file=MODEL, write=lambda folder, seed: bundle(seed).save(folder)),
-    "latents": Writing(file="latents.safetensors", write=lambda f, s: windows(s).save(f / "latents.safetensors")),
     "checkpoint": Writing(
         file=checkpoint_path(Path(), 5).name,
         write=lambda folder, seed: save_checkpoint(folder, 5, {"model.a": torch.full((1000,), float(seed))}, {}),

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from simforcing.data.clips import Clips
-from simforcing.data.latents import LatentWindows
 from simforcing.data.verify import verify_videos
 from simforcing.data.video import ArrayFrames
 from simforcing.generation.rollout import Predictor
@@ -106,19 +105,26 @@ def test_a_video_does_not_depend_on_its_batch(square_set: EpisodeSet, tmp_path: 
     assert np.abs(together.astype(int) - alone).max() <= 1  # rounding to 8 bits
 
 
-def test_encoded_windows_come_back_exactly(square_set: EpisodeSet, tmp_path: Path):
+def test_runs_that_share_a_cache_encode_once_and_learn_the_same(square_set: EpisodeSet, tmp_path: Path):
     run = recipe_named("debug")(square_set, SHORT)
-    execute(run, square_set, tmp_path, report=quiet)
-    stored = LatentWindows.load(tmp_path / LATENTS)
-    bundle = load_bundle(tmp_path)
-    training = [episode for episode in square_set.episodes if episode.name not in run.held_out]
-    fresh = LatentWindows.encode(Clips(training, run.spec, stride=4), bundle.autoencoder, run.spec)
-    assert torch.equal(stored.clean, fresh.clean)
-    assert stored.conditions.action_frame == fresh.conditions.action_frame
-    assert torch.equal(stored.conditions.action, fresh.conditions.action)
-    (tmp_path / LATENTS).write_bytes(b"\x00" * 100)
-    with pytest.raises(ValueError, match=r"latents\.safetensors: damaged"):
-        LatentWindows.load(tmp_path / LATENTS)
+    own = execute(run, square_set, tmp_path / "own", report=quiet)
+    lines: list[str] = []
+    for name in ("first", "second"):
+        lines.append(name)
+        shared = execute(run, square_set, tmp_path / name, report=lines.append, cache=tmp_path / "cache")
+        assert not (tmp_path / name / LATENTS).exists()
+        for tensor, other in zip(own.model.state_dict().values(), shared.model.state_dict().values(), strict=True):
+            assert torch.equal(tensor, other)
+    encoding = [line for line in lines if line in ("first", "second") or line.startswith("encoding")]
+    assert encoding == ["first", "encoding windows: 8/8", "encoding windows: 2/2", "second"]
+
+
+def test_a_cache_of_another_autoencoder_is_refused(square_set: EpisodeSet, tmp_path: Path):
+    run = recipe_named("debug")(square_set, SHORT)
+    execute(run, square_set, tmp_path / "one", report=quiet, cache=tmp_path / "cache")
+    other = recipe_named("debug")(square_set, replace(SHORT, held_out=3))
+    with pytest.raises(ValueError, match=r"latents with autoencoder_sha256 \w+, but this run has \w+; choose another"):
+        execute(other, square_set, tmp_path / "two", report=quiet, cache=tmp_path / "cache")
 
 
 def test_a_folder_continues_only_its_own_run(square_set: EpisodeSet, tmp_path: Path):

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from simforcing.data.latents import LatentWindows
 from simforcing.recipes import recipe_named
-from simforcing.recipes.execute import HELD_OUT, LATENTS, LOCKS, PREPARE_LOCK, RUN, WRITTEN, clear, execute
+from simforcing.recipes.execute import LATENTS, LOCKS, PREPARE_LOCK, RUN, WRITTEN, clear, execute, prepare_files
 from simforcing.recipes.run import RunOptions
 from simforcing.recipes.validation import held_out_loss
 from simforcing.training.checkpoint import CHECKPOINT_FOLDER, sole_owner
@@ -26,11 +25,12 @@ def quiet(line: str) -> None:
 def test_equal_weights_have_equal_held_out_loss_at_every_step(square_set: EpisodeSet, tmp_path: Path):
     run = recipe_named("debug")(square_set, SHORT)
     bundle = execute(run, square_set, tmp_path, report=quiet)
-    held, trained = LatentWindows.load(tmp_path / HELD_OUT), LatentWindows.load(tmp_path / LATENTS)
-    validate = held_out_loss(run, held)
+    _, trained, held = prepare_files(run, square_set, tmp_path, tmp_path / LATENTS, quiet)
+    assert held is not None
+    validate = held_out_loss(run, run.objective, held)
     first = validate(bundle.model, 1)
     assert first == validate(bundle.model, 2)
-    assert first != held_out_loss(run, trained)(bundle.model, 1)
+    assert first != held_out_loss(run, run.objective, trained)(bundle.model, 1)
     assert read_log(tmp_path / "log.jsonl")[-1]["validation"]["held_out_loss"] == pytest.approx(
         first["held_out_loss"], rel=1e-5
     )
@@ -43,7 +43,9 @@ def test_held_out_windows_come_from_held_out_episodes(square_set: EpisodeSet, tm
     run = recipe_named("debug")(square_set, SHORT)
     execute(run, square_set, tmp_path, report=quiet)
     per_episode = 2  # 13 frames, windows of 9 every 4
-    assert LatentWindows.load(tmp_path / HELD_OUT).num_windows == per_episode * len(run.held_out)
+    _, _, held = prepare_files(run, square_set, tmp_path, tmp_path / LATENTS, quiet)
+    assert held is not None
+    assert held.num_windows == per_episode * len(run.held_out)
     config = json.loads((tmp_path / "config.json").read_text())
     assert set(config["about"]["training"]) == {e.name for e in square_set.episodes} - set(run.held_out)
 
@@ -65,7 +67,7 @@ def test_overwriting_removes_what_a_run_wrote_and_nothing_else(square_set: Episo
     out = tmp_path / "run"
     execute(recipe_named("debug")(square_set, SHORT), square_set, out, report=quiet)
     written = {path.name for path in out.iterdir()}
-    assert written == {*WRITTEN, *LOCKS, RUN, CHECKPOINT_FOLDER}
+    assert written == {*WRITTEN, *LOCKS, RUN, LATENTS, CHECKPOINT_FOLDER}
     (out / "evaluation").mkdir()
     (out / "model.safetensors.17.partial").write_text("half")
     (out / "notes").mkdir()
@@ -83,7 +85,7 @@ def test_overwriting_removes_what_a_run_wrote_and_nothing_else(square_set: Episo
 
 
 def test_a_run_killed_at_its_very_first_file_starts_again(square_set: EpisodeSet, tmp_path: Path):
-    for name in ("run.json.17.partial", "latents.safetensors.4.partial"):
+    for name in ("run.json.17.partial", "autoencoder.safetensors.4.partial"):
         (tmp_path / name).write_text("half")
     execute(recipe_named("debug")(square_set, SHORT), square_set, tmp_path, report=quiet)
     assert not list(tmp_path.glob("*.partial"))

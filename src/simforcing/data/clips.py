@@ -34,10 +34,12 @@ class Clips(Sequence[Clip]):
         self._window = window_of(spec, with_masks=with_masks, with_frames=with_frames)
         self.keys = [(episode, start) for episode in episodes for start in window_starts(episode, self._window, stride)]
 
-    def reading(self, **changes: Any) -> "Clips":
-        """The same windows, read in another way: `changes` are fields of WindowSpec."""
+    def reading(self, rows: Sequence[int] | None = None, **changes: Any) -> "Clips":
+        """The same windows, or those rows, read in another way: `changes` are fields of WindowSpec."""
         other = copy(self)
         other._window = replace(self._window, **changes)
+        if rows is not None:
+            other.keys = [self.keys[row] for row in rows]
         return other
 
     def __len__(self) -> int:

@@ -240,22 +240,21 @@ def _encode_missing(clips: Clips, autoencoder: Autoencoder, work: Sequence[_Miss
         with one.cache.held(report):
             rows = one.cache.fill(one.latents, one.rows, report, is_held=True)  # others may have added some
             done += len(one.rows) - len(rows)
-            for encoded in _encode_stream(clips.reading(views=(one.stream,)), autoencoder, one, rows):
+            chosen = clips.reading(list(rows.values()), views=(one.stream,))
+            for encoded in _encode_stream(chosen, autoencoder, one, rows):
                 done += encoded
                 report(f"encoding windows: {done}/{total}")
 
 
 def _encode_stream(clips: Clips, autoencoder: Autoencoder, target: _Missing, rows: dict[Window, int]) -> Iterator[int]:
-    """Encode windows into their rows and add them to the cache shard by shard; yields how many, chunk by chunk."""
-    windows = list(rows)
+    """Encode clips into their rows and add them to the cache shard by shard; yields how many, chunk by chunk."""
+    windows, places = list(rows), list(rows.values())
     first, since_s = 0, time.monotonic()
     for start in range(0, len(windows), ENCODE_CHUNK):
-        chunk = windows[start : start + ENCODE_CHUNK]
-        stop = start + len(chunk)
-        for window in chunk:
-            target.latents[rows[window]] = encode_clips([clips[rows[window]]], autoencoder)[0, 0]
+        stop = min(start + ENCODE_CHUNK, len(windows))
+        for i in range(start, stop):
+            target.latents[places[i]] = encode_clips([clips[i]], autoencoder)[0, 0]
         if stop == len(windows) or stop - first >= SHARD_WINDOWS or time.monotonic() - since_s > SHARD_S:
-            part = windows[first:stop]
-            target.cache.add(part, target.latents[[rows[window] for window in part]])
+            target.cache.add(windows[first:stop], target.latents[places[first:stop]])
             first, since_s = stop, time.monotonic()
-        yield len(chunk)
+        yield stop - start

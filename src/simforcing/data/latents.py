@@ -1,9 +1,7 @@
 """Clips to network inputs: decoded windows, encoded once, held as latents (docs/paper-to-code.md)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,11 +13,9 @@ from simforcing.data.prompts import prompt
 from simforcing.models.text import encode_bytes
 from simforcing.nn.batch import Batch, Conditions, join, map_tensors
 from simforcing.nn.protocols import Autoencoder
-from simforcing.nn.tensor_file import read_tensors, write_tensors
 from simforcing.types import Clip, DataSpec
 
 ENCODE_CHUNK = 64  # clips in memory at a time
-PAIR_FIELDS = ("sim", "has_real", "sim_text")
 Progress = Callable[[int, int], None]
 
 
@@ -203,24 +199,6 @@ class LatentWindows:
             has_real=None if self.has_real is None else self.has_real[index],
             sim_text=None if self.sim_text is None else self.sim_text[index],
         )
-
-    def save(self, path: Path) -> None:
-        """One safetensors file, atomically."""
-        tensors = {f.name: getattr(self.conditions, f.name) for f in fields(self.conditions)}
-        tensors["action_frame"] = torch.tensor(self.conditions.action_frame, dtype=torch.float64)
-        tensors |= {"clean": self.clean} | {name: getattr(self, name) for name in PAIR_FIELDS}
-        write_tensors(path, {name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None})
-
-    @classmethod
-    def load(cls, path: Path) -> "LatentWindows":
-        """What `save` wrote. ValueError, in one line, where the file is damaged."""
-        tensors: dict[str, Any] = dict(read_tensors(path))
-        try:
-            clean, frame = tensors.pop("clean"), tuple(tensors.pop("action_frame").tolist())
-            paired = {name: tensors.pop(name, None) for name in PAIR_FIELDS}
-            return cls(clean, Conditions(action_frame=frame, **tensors), **paired)
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{path}: not encoded windows ({error}); delete it to encode them again") from None
 
 
 def _joined(name: str, values: Sequence[Tensor | None]) -> Tensor | None:
