@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from simforcing.models.action_conditioning import driven_frames
 from simforcing.models.expert import Block, ExpertConfig
 from simforcing.models.text import ByteEncoderConfig, encode_bytes
-from simforcing.models.world_model import WorldModel, WorldModelConfig, driven_frames, patches
+from simforcing.models.world_model import WorldModel, WorldModelConfig, patches
 from simforcing.nn.attention import MASKS
 from simforcing.nn.batch import Conditions, SimCondition, Streams
 

@@ -113,6 +113,8 @@ def window_of(spec: DataSpec, *, with_masks: bool = False, with_frames: bool = T
         resize=spec.resize,
         with_masks=with_masks,
         with_frames=with_frames,
+        num_history=spec.num_history,
+        history_span_s=spec.history_span_s,
     )
 
 

@@ -22,7 +22,8 @@ class WindowSpec:
     """What every window of a run has in common: consecutive frames, views in order, the model's frame size.
 
     Masks and depth are read only where `with_masks` and `with_depth` ask for them. Without `with_frames` no video is
-    decoded: frames are then black (and take no memory), and all else is as with them.
+    decoded: frames are then black (and take no memory), and all else is as with them. `num_history` states
+    are read from before the window, evenly spaced over `history_span_s` seconds.
     """
 
     num_frames: int
@@ -31,6 +32,8 @@ class WindowSpec:
     with_masks: bool = False
     with_depth: bool = False
     with_frames: bool = True
+    num_history: int = 0
+    history_span_s: float = 2.0
 
     def __post_init__(self) -> None:
         if self.num_frames < 2:
@@ -92,6 +95,7 @@ def read_clip(episode: Episode, start: int, spec: WindowSpec, action_dim: int, s
     masks, mask_present = _read_masks(episode, start, spec)
     depth, depth_present = _read_depth(episode, start, spec)
     state, state_valid = state_at(episode, start_s, state_dim)
+    history, history_valid = _history(episode, start_s, spec, state_dim)
     return Clip(
         episode=episode.name,
         start=start,
@@ -109,6 +113,8 @@ def read_clip(episode: Episode, start: int, spec: WindowSpec, action_dim: int, s
         depth=depth,
         depth_present=depth_present,
         cameras=_cameras(episode, spec),
+        history=history,
+        history_valid=history_valid,
     )
 
 
@@ -224,6 +230,17 @@ def state_at(episode: Episode, time_s: float, state_dim: int) -> tuple[Float[np.
         if episode.state_valid is not None:
             valid[:own_dim] = episode.state_valid[max(row, 0)]
     return state, valid
+
+
+def _history(
+    episode: Episode, start_s: float, spec: WindowSpec, state_dim: int
+) -> tuple[Float[np.ndarray, "m s"] | None, Bool[np.ndarray, "m s"] | None]:
+    """States before the window, oldest first; before the episode's start its first one."""
+    if not spec.num_history:
+        return None, None
+    times_s = start_s - spec.history_span_s * np.arange(spec.num_history, 0, -1) / spec.num_history
+    rows = [state_at(episode, float(time_s), state_dim) for time_s in times_s]
+    return np.stack([state for state, _ in rows]), np.stack([valid for _, valid in rows])
 
 
 def _name_hash(name: str, seed: int) -> str:

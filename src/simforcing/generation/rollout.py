@@ -94,7 +94,8 @@ class Predictor:
         num_latents = 1 + (spec.num_frames - 1) // autoencoder.temporal_factor
         shape = (first.shape[1], num_latents, *first.shape[3:])
         given = torch.cat([first, first.new_zeros(first.shape[0], shape[0], num_latents - 1, *shape[2:])], dim=2)
-        conditions = conditions_of(clips, replace(spec, wording=wording), autoencoder.temporal_factor)
+        factors = autoencoder.temporal_factor, autoencoder.spatial_factor
+        conditions = conditions_of(clips, replace(spec, wording=wording), *factors)
         moved = map_tensors(conditions, lambda tensor: tensor.to(self.device))
         noise = draw_noise(shape, seeds).to(self.device)
         observed = first_frame_observed(given).to(self.device)

@@ -4,7 +4,6 @@ Experts, mask, sigma policy and what is denoised are independent: the first expe
 actions; the mask is named; noise levels come with the call; `denoises` says which streams have a head.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -16,11 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from simforcing.flow.path import per_frame, velocity_from_clean
+from simforcing.models.action_conditioning import ActionTokens, FrameModulation, driven_frames, map_layer
 from simforcing.models.conditioning import SimInjection
 from simforcing.models.expert import ExpertConfig, Head
 from simforcing.models.mixture import KeysValues, Mixture, Stream, TextKeysValues
 from simforcing.models.text import ByteEncoderConfig
-from simforcing.nn.attention import BlockMask, build_mask
+from simforcing.nn.attention import BlockMask, build_mask, repeat_batch
 from simforcing.nn.batch import Conditions, SimCondition, Streams
 from simforcing.nn.rope import one_axis, three_axes
 from simforcing.types import check_choices
@@ -42,6 +42,10 @@ class WorldModelConfig:
         head: `plain`, or `first_frame`: z_hat = (1 + gate) z_0 + F, where frame 0 is given.
         denoises: streams with a head.
         sim_condition: simulation latents may join the video tokens in every layer, through maps that start at zero.
+        actions: how they enter: an expert of their own, or into the video expert by frame-level modulation, by
+            cross-attention beside the text, or as maps of trajectory and rays (docs/baselines.md).
+        num_history: past states that cross-attention reads.
+        map_channels: of the maps (`data.trajectory_maps.num_channels`).
     """
 
     video: ExpertConfig
@@ -57,13 +61,15 @@ class WorldModelConfig:
     head: Literal["plain", "first_frame"] = "plain"
     denoises: tuple[Literal["video", "action"], ...] = ("video",)
     sim_condition: bool = False
+    actions: Literal["expert", "modulation", "cross_attention", "maps"] = "expert"
+    num_history: int = 0
+    map_channels: int = 0
 
     def __post_init__(self) -> None:
         check_choices(self)
         if self.head == "first_frame" and self.predicts != "clean":
             raise ValueError("head 'first_frame' predicts clean latents; set predicts='clean' or head='plain'")
-        if (self.action is not None) != (self.action_dim > 0):
-            raise ValueError(f"action_dim is {self.action_dim} with action expert {self.action}; give both or neither")
+        self._check_actions()
         if not self.denoises or len(set(self.denoises)) != len(self.denoises):
             raise ValueError(f"denoises is {self.denoises}; expected video, action or both, each once")
         if "action" in self.denoises and self.action is None:
@@ -71,16 +77,42 @@ class WorldModelConfig:
         if "video" not in self.denoises and self.head == "first_frame":
             raise ValueError("head 'first_frame' is the video's; denoises must hold 'video', or head be 'plain'")
 
+    def _check_actions(self) -> None:
+        """ValueError where the ways for actions to enter exclude each other."""
+        if self.actions == "expert" and (self.action is not None) != (self.action_dim > 0):
+            raise ValueError(f"action_dim is {self.action_dim} with action expert {self.action}; give both or neither")
+        if self.actions != "expert" and (self.action is not None or self.action_dim < 1):
+            raise ValueError(
+                f"actions {self.actions!r} enter the video expert: give action_dim (found {self.action_dim}) and no"
+                " action expert"
+            )
+        if self.actions == "cross_attention" and self.mask == "causal":
+            raise ValueError("actions 'cross_attention' are seen by every frame; choose mask 'world_model' or 'full'")
+        if self.num_history and (self.actions != "cross_attention" or not self.state_dim):
+            raise ValueError(
+                f"num_history is {self.num_history}; only actions 'cross_attention' with a state_dim read past states"
+            )
+        if (self.map_channels > 0) != (self.actions == "maps"):
+            raise ValueError(f"map_channels is {self.map_channels} with actions {self.actions!r}; maps go with 'maps'")
+
     def build(self) -> "WorldModel":
         return WorldModel(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What a clip's conditions become in every layer: keys and values of its actions and of its text."""
+    """What a clip's conditions become, once for all noise levels and domains.
+
+    Args:
+        action, text: keys and values in every layer; tokens that enter by cross-attention are among the text's.
+        joined: what joins the noise-level embedding of each latent frame.
+        drawn: what joins the video tokens before the first layer.
+    """
 
     action: Sequence[KeysValues] | None
     text: Sequence[TextKeysValues]
+    joined: Float[Tensor, "b g d"] | None = None
+    drawn: Float[Tensor, "b n d"] | None = None
 
 
 class WorldModel(nn.Module):
@@ -107,8 +139,18 @@ class WorldModel(nn.Module):
             self.action_in = nn.Linear(config.action_dim, action.width)
             if "action" in config.denoises:
                 self.action_head = Head(action.width, config.action_dim)
+        self._build_conditioners(per_patch)
+
+    def _build_conditioners(self, per_patch: int) -> None:
+        config, video = self.config, self.config.video
         if config.sim_condition:
             self.sim_injection = SimInjection(per_patch, video.width, video.num_layers)
+        if config.actions == "modulation":
+            self.frame_modulation = FrameModulation(config.action_dim, video.width)
+        elif config.actions == "cross_attention":
+            self.action_tokens = ActionTokens(config.action_dim, config.state_dim, config.num_history, video.text_width)
+        elif config.actions == "maps":
+            self.map_in = map_layer(config.map_channels, config.patch, video.width)
 
     def forward(
         self,
@@ -147,7 +189,7 @@ class WorldModel(nn.Module):
             action = conditions.action if noisy.action is None else noisy.action
             streams["action"] = self._action_stream(action, sigma.action, conditions, text, z)
             context = Context(action=None, text=self.mixture.expert("video").text_keys_values(text))
-        streams["video"] = self._video_stream(z, sigma.video, context.text, sim)
+        streams["video"] = self._video_stream(z, sigma.video, context, sim)
         present = _token_presence(conditions, mask, z)
         outputs = self.mixture(streams, mask, present, self.config.denoises, context.action)
         video, action_velocity = None, None
@@ -164,17 +206,26 @@ class WorldModel(nn.Module):
         return self.config.action is None or not sees_video
 
     def context(self, conditions: Conditions, z: Float[Tensor, "r v g c h w"]) -> Context:
-        """Keys and values of actions and text: once per clip, for all noise levels, domains and steps.
+        """What depends on actions, text and maps alone: once per clip, for all noise levels, domains and steps.
 
         Args:
             z: latents of the clip's shape; only their grid is read.
         """
         text = self.text_tokens(conditions)
-        action = None
+        action = joined = drawn = None
+        way, grid = self.config.actions, (conditions.action_frame, z.shape[2])
         if self.config.action is not None:
             stream = self._action_stream(conditions.action, None, conditions, text, z)
             action = self.mixture.keys_values("action", stream, self.mask(z, conditions).leading("action"))
-        return Context(action=action, text=self.mixture.expert("video").text_keys_values(text))
+        elif way == "modulation":
+            joined = self.frame_modulation(conditions.action, conditions.action_valid, *grid)
+        elif way == "cross_attention":
+            seen = (conditions.action, conditions.action_valid, *grid, conditions.pose_history)
+            text = torch.cat([text, self.action_tokens(*seen)], dim=1)
+        elif way == "maps":
+            drawn = self.map_in(patches(self._maps(conditions, z), self.config.patch))
+        layers = self.mixture.expert("video").text_keys_values(text)
+        return Context(action=action, text=layers, joined=joined, drawn=drawn)
 
     def mask(self, z: Float[Tensor, "b v g c h w"], conditions: Conditions) -> BlockMask:
         """The configured mask for these latents and actions."""
@@ -199,9 +250,14 @@ class WorldModel(nn.Module):
         known = conditions.state if conditions.state_valid is None else conditions.state * conditions.state_valid
         return torch.cat([tokens, self.state_in(known)[:, None]], dim=1)
 
-    def _video_stream(
-        self, z: Tensor, sigma: Tensor, text: Sequence[TextKeysValues], sim: SimCondition | None
-    ) -> Stream:
+    def _maps(self, conditions: Conditions, z: Tensor) -> Float[Tensor, "b v g r h w"]:
+        maps, wanted = conditions.maps, (*z.shape[1:3], self.config.map_channels, *z.shape[4:])
+        if maps is None or maps.shape[1:] != wanted:
+            found = "none" if maps is None else list(maps.shape[1:])
+            raise ValueError(f"this model reads maps of {list(wanted)} (v g r h w); the conditions hold {found}")
+        return maps
+
+    def _video_stream(self, z: Tensor, sigma: Tensor, context: Context, sim: SimCondition | None) -> Stream:
         p = self.config.patch
         _, v, g, _, h, w = z.shape
         tokens = patches(z, p)
@@ -211,7 +267,12 @@ class WorldModel(nn.Module):
         frame, place = index // (v * rows * columns), view * columns + column
         angles = three_axes(frame.double(), row.double(), place.double(), self.config.video.head_width)
         added = None if sim is None else self.sim_injection(patches(sim.latents, p), sim.gate)
-        return Stream(tokens=self.video_in(tokens), sigma=sigma, angles=angles, text=text, added=added)
+        embedded, joined = self.video_in(tokens), context.joined
+        if context.drawn is not None:
+            embedded = embedded + repeat_batch(context.drawn, z.shape[0])
+        if joined is not None:
+            joined = repeat_batch(joined, z.shape[0]).repeat_interleave(sigma.shape[1] // g, dim=1)
+        return Stream(tokens=embedded, sigma=sigma, angles=angles, text=context.text, added=added, joined=joined)
 
     def _action_stream(
         self, action: Tensor, sigma: Tensor | None, conditions: Conditions, text: Tensor, z: Tensor
@@ -256,12 +317,6 @@ class WorldModel(nn.Module):
             raise ValueError(
                 f"actions of {conditions.action.shape[-1]} numbers; this model reads {self.config.action_dim}"
             )
-
-
-def driven_frames(action_frame: Sequence[float]) -> tuple[int, ...]:
-    """First latent frame that each action drives: the one after its start, where `action_frame` holds its end."""
-    step = action_frame[1] - action_frame[0] if len(action_frame) > 1 else 1.0
-    return tuple(max(0, math.floor(end - step + 1e-3) + 1) for end in action_frame)
 
 
 def patches(z: Float[Tensor, "b v g c h w"], patch: int) -> Float[Tensor, "b n d"]:

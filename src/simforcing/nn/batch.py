@@ -133,6 +133,12 @@ def join(parts: Sequence[Conditions]) -> Conditions:
 
 
 def without_actions(conditions: Conditions, dropped: Bool[Tensor, " b"]) -> Conditions:
-    """Conditions whose actions are dropped for some clips: no motion where it is known what that is, else zeros."""
+    """Conditions whose actions are dropped for some clips: no motion where it is known what that is, else zeros.
+
+    Maps of every frame then are those of frame 0: the trajectory stays at its start.
+    """
     null = torch.zeros_like(conditions.action) if conditions.null_action is None else conditions.null_action
-    return replace(conditions, action=torch.where(dropped[:, None, None], null, conditions.action))
+    maps = conditions.maps
+    if maps is not None:
+        maps = torch.where(dropped.view(-1, 1, 1, 1, 1, 1), maps[:, :, :1], maps)
+    return replace(conditions, action=torch.where(dropped[:, None, None], null, conditions.action), maps=maps)

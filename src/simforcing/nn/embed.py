@@ -28,10 +28,14 @@ class SigmaEmbedding(nn.Module):
         self.second = nn.Linear(width, width)
         self.modulation = nn.Linear(width, 6 * width)
 
-    def forward(self, sigma: Float[Tensor, "b s"]) -> tuple[Float[Tensor, "b s d"], Float[Tensor, "b s 6 d"]]:
-        """The embedding e (for the head) and the six vectors shared by all blocks."""
+    def forward(
+        self, sigma: Float[Tensor, "b s"], joined: Float[Tensor, "b s d"] | None = None
+    ) -> tuple[Float[Tensor, "b s d"], Float[Tensor, "b s 6 d"]]:
+        """The embedding e (for the head) and the six vectors shared by all blocks; `joined` is added to e."""
         features = sinusoid(SIGMA_SCALE * sigma).to(self.first.weight.dtype)
         e = self.second(nn.functional.silu(self.first(features)))
+        if joined is not None:
+            e = e + joined
         return e, self.modulation(nn.functional.silu(e)).unflatten(-1, (6, -1))
 
 

@@ -58,7 +58,7 @@ def training_cost(run: Run, data: EpisodeSet) -> str:
     latents = encode_clips([clip], autoencoder)
     encode_s = time.monotonic() - begun
     batch_size = run.trainer.batch_size
-    conditions = conditions_of([clip] * batch_size, run.spec, autoencoder.temporal_factor)
+    conditions = conditions_of([clip] * batch_size, run.spec, autoencoder.temporal_factor, autoencoder.spatial_factor)
     clean = latents[:, : len(run.spec.views)].expand(batch_size, -1, -1, -1, -1, -1).nan_to_num()
     batch = Batch(
         clean=clean,

@@ -150,6 +150,7 @@ class Clip:
 
     Depth (m, 0 = unknown) and masks (True inside) are None where they were not asked for or no view has them; a view
     without them, by the `_present` flags, is 0. Cameras are those of the resized frames, None where not known.
+    `history` holds states measured before the window, oldest first, where they were asked for.
     """
 
     episode: str
@@ -168,3 +169,5 @@ class Clip:
     depth: Float[np.ndarray, "v f h w"] | None = None
     depth_present: Bool[np.ndarray, " v"] | None = None
     cameras: tuple[Camera | None, ...] = ()
+    history: Float[np.ndarray, "m s"] | None = None
+    history_valid: Bool[np.ndarray, "m s"] | None = None

@@ -127,19 +127,10 @@ class NetworkInput:
         are the zero normalised vector. Grippers beside absolute targets keep their first command.
         """
         layout = self.normaliser.layout
-        poses = [part for part in layout.parts if part.kind != "gripper" and part.mode == "absolute"]
-        if not poses:
+        if all(part.kind == "gripper" or part.mode == "delta" for part in layout.parts):
             return None
         written, known = _written(Commands(values, valid, start), self.layout, layout)
-        pose = written[:1].copy()
-        for part in poses:
-            if start is not None and _holds(start, part):
-                columns = start.layout.slices[part.name]
-                there = np.asarray(start.values)[None, columns]
-                pose[:, layout.slices[part.name]] = convert_actions(
-                    there, _only(start.layout, [part.name]), _only(layout, [part.name])
-                )
-        normalised = self.normaliser.normalise(pose)
+        normalised = self.normaliser.normalise(start_row(written[0], layout, start)[None])
         for part in layout.parts:
             if part.mode == "delta":
                 normalised[:, layout.slices[part.name]] = 0
@@ -148,6 +139,20 @@ class NetworkInput:
     def rewrite(self, commands: Commands) -> Float[np.ndarray, "k n"]:
         """A window's stored numbers in the network's form, before normalisation. ValueError as `read`."""
         return _written(commands, self.layout, self.normaliser.layout)[0]
+
+
+def start_row(first: Float[np.ndarray, " n"], layout: Layout, start: StartState | None) -> Float[np.ndarray, " n"]:
+    """A row of targets that stays at the start: absolute poses and joints as measured, all else as in the first target.
+
+    Where the state does not hold a part, its first target stands for it.
+    """
+    row = first.copy()
+    for part in layout.parts:
+        if start is not None and part.kind != "gripper" and part.mode == "absolute" and _holds(start, part):
+            own = start.layout.only([part.name])
+            there = np.asarray(start.values, np.float64)[None, start.layout.columns([part.name])]
+            row[layout.slices[part.name]] = convert_actions(there, own, layout.only([part.name]))[0]
+    return row
 
 
 def network_layout(layout: Layout, form: ActionForm = "stored") -> Layout:
@@ -192,8 +197,8 @@ def _written(
             missing = ~commands.valid[:, columns].all(axis=1)
             stored[missing, columns] = write_rotations(Rotation.identity(1), part.rotation)[0] * part.scale
     out = np.zeros(known.shape)
-    old, new = _only(source, kept), _only(target, kept)
-    out[:, _columns(target, kept)] = convert_actions(stored[:, _columns(source, kept)], old, new, start=commands.start)
+    old, new = source.only(kept), target.only(kept)
+    out[:, target.columns(kept)] = convert_actions(stored[:, source.columns(kept)], old, new, start=commands.start)
     return out, known
 
 
@@ -215,12 +220,3 @@ def _holds(start: StartState, part: Part) -> bool:
     own = start.layout.part(part.name)
     is_same_size = own.size == part.size or part.rotation is not None
     return own.mode == "absolute" and own.frame == part.frame and is_same_size
-
-
-def _only(layout: Layout, names: Sequence[str]) -> Layout:
-    """The layout of some parts alone, in its own order."""
-    return replace(layout, parts=tuple(part for part in layout.parts if part.kind != "unused" and part.name in names))
-
-
-def _columns(layout: Layout, names: Sequence[str]) -> list[int]:
-    return [i for name, columns in layout.slices.items() if name in names for i in range(columns.start, columns.stop)]

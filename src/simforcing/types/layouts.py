@@ -4,6 +4,7 @@ A layout is a tuple of named parts (side, kind, frame, unit, rotation form, grip
 Conversions between layouts live in `conversions`; a layout alone never changes a number.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -119,6 +120,14 @@ class Layout:
             if part.name == name and part.kind != "unused":
                 return part
         raise ValueError(f"layout {self.name}: no part {name!r}; parts: {', '.join(self.slices)}")
+
+    def only(self, names: Sequence[str]) -> "Layout":
+        """The layout of some parts alone, in its own order."""
+        return replace(self, parts=tuple(p for p in self.parts if p.kind != "unused" and p.name in names))
+
+    def columns(self, names: Sequence[str]) -> list[int]:
+        """Columns of some parts, in its own order."""
+        return [i for name, span in self.slices.items() if name in names for i in range(span.start, span.stop)]
 
 
 def absolute_layout(layout: Layout) -> Layout:

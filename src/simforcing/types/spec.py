@@ -28,6 +28,7 @@ class DataSpec:
         wording: the prompt around the task: the task alone, or the published sentence, neutral or naming a domain.
         sim_wording: the same for the simulation of pairs; None: as `wording`.
         num_history: states measured before the window that the network reads.
+        history_span_s: how far back the first of them lies; they are evenly spaced in time.
         with_maps: the network reads maps of trajectory and rays, so cameras must be known.
     """
 
@@ -44,12 +45,19 @@ class DataSpec:
     wording: Wording = "task"
     sim_wording: Wording | None = None
     num_history: int = 0
+    history_span_s: float = 2.0
     with_maps: bool = False
 
     def __post_init__(self) -> None:
         check_choices(self)
         if self.sim_views and len(self.sim_views) != len(self.views):
             raise ValueError(f"sim_views {self.sim_views} must name one simulation for each of the views {self.views}")
+        if self.num_history < 0 or not self.history_span_s > 0:
+            raise ValueError(
+                f"num_history is {self.num_history} over {self.history_span_s:g} s; expected at least 0, and above 0 s"
+            )
+        if self.num_history and self.state is None:
+            raise ValueError(f"num_history is {self.num_history}, but the set has no states")
 
     @property
     def streams(self) -> tuple[str, ...]:
