@@ -200,7 +200,7 @@ def cached_windows(
     sha256 = autoencoder_sha256(autoencoder)
     blind = clips.reading(with_frames=False)
     starts = range(0, len(clips), ENCODE_CHUNK)
-    parts = [tables_of(blind[start : start + ENCODE_CHUNK], spec, autoencoder.temporal_factor) for start in starts]
+    parts = [tables_of(blind[start : start + ENCODE_CHUNK], spec, autoencoder) for start in starts]
     tables = join_tables(parts)
     size = (spec.resize.height, spec.resize.width)
     shape = latent_shape(spec.num_frames, size, autoencoder)
@@ -208,6 +208,8 @@ def cached_windows(
     work = []
     for i, stream in enumerate(spec.streams):
         present = torch.nonzero(tables.stream_present[:, i])[:, 0].tolist()
+        if not present:  # variants have no real video
+            continue
         rows = {(clips.keys[row][0].name, clips.keys[row][1]): row for row in present}
         assert len(rows) == len(present), "clips of one set, whose episodes have one name each"
         identity = CacheIdentity(

@@ -88,13 +88,13 @@ class Tables:
     sim_text: Int[Tensor, "n l"] | None
 
 
-def tables_of(clips: Sequence[Clip], spec: DataSpec, temporal_factor: int) -> Tables:
+def tables_of(clips: Sequence[Clip], spec: DataSpec, autoencoder: Autoencoder) -> Tables:
     """What the clips hold beside their frames, which are not looked at."""
     sim_text = None
     if spec.sim_views and spec.sim_wording is not None and spec.sim_wording != spec.wording:
         sim_text = encode_bytes([prompt(clip.task, spec.sim_wording) for clip in clips])
     return Tables(
-        conditions=conditions_of(clips, spec, temporal_factor),
+        conditions=conditions_of(clips, spec, autoencoder.temporal_factor, autoencoder.spatial_factor),
         stream_present=torch.from_numpy(np.stack([clip.view_present for clip in clips])),
         sim_text=sim_text,
     )
@@ -140,7 +140,7 @@ class LatentWindows:
         for start in range(0, len(clips), ENCODE_CHUNK):
             chunk = [clips[i] for i in range(start, min(start + ENCODE_CHUNK, len(clips)))]
             latents.append(encode_clips(chunk, autoencoder))
-            tables.append(tables_of(chunk, spec, autoencoder.temporal_factor))
+            tables.append(tables_of(chunk, spec, autoencoder))
             if progress is not None:
                 progress(start + len(chunk), len(clips))
         return cls.assembled(torch.cat(latents), join_tables(tables), spec)

@@ -71,14 +71,14 @@ def execute(
     latents = out / LATENTS if cache is None else Path(cache)
     require_writable(out)
     require_apart(out, data.root)
-    training = run.training(data.episodes)
+    training, prepared = run.training(data.episodes), None
     with join_world(run.trainer.device) as world, ExitStack() as stack:
         if world.is_first:
             stack.enter_context(sole_owner(out, PREPARE_LOCK))
             claim(run, out, overwrite=overwrite)
-            prepare_files(run, data, out, latents, report)
+            prepared = prepare_files(run, data, out, latents, report)
         world.wait()
-        autoencoder, windows, held_out = prepare_files(run, data, out, latents, report)
+        autoencoder, windows, held_out = prepared or prepare_files(run, data, out, latents, report)
         model = starting_model(run)
         objective = bound_objective(run, model, world.device)
         if world.is_first:
