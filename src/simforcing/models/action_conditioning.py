@@ -85,7 +85,7 @@ class ActionTokens(nn.Module):
         times = action.new_tensor([action_frame[j] for j in kept])
         tokens = [self.action_in((action * valid)[:, kept]) + self._at(times, self.action_position)]
         if history is not None:
-            past = torch.arange(-self.num_history, 0, device=action.device)
+            past = torch.arange(-self.num_history, 0, device=action.device).to(action)
             tokens.insert(0, self.history_in(history) + self._at(past, self.history_position))
         return torch.cat(tokens, dim=1)
 
