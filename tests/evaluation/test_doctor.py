@@ -9,11 +9,15 @@ from scipy.spatial.transform import Rotation
 from simforcing.evaluation.checks import Check, all_passed
 from simforcing.evaluation.doctor import (
     agreement_check,
+    equality_check,
+    gradient_check,
     layout_check,
     loading_check,
     mirrored_actions,
     normaliser_check,
     obedience_check,
+    rate_check,
+    untouched_check,
 )
 from simforcing.types import Layout, Normaliser, Part
 
@@ -168,3 +172,37 @@ def test_mirrored_actions_start_from_the_same_pose_and_go_the_other_way(clips) -
             np.testing.assert_allclose(undone.magnitude(), 0, atol=1e-5)
             np.testing.assert_array_equal(mirrored.action[:, 6], action[:, 6])
             assert mirrored.frames is clip.frames
+
+
+def test_a_gradient_of_the_teacher_or_none_of_the_student_fails() -> None:
+    nothing, some = {"a": False, "b": False}, {"a": True, "b": False}
+    assert gradient_check(some, nothing).passed
+    assert gradient_check(nothing, nothing).passed is False
+    leaking = gradient_check(some, some)
+    assert leaking.passed is False
+    assert "1 of 2 of the teacher's: a" in leaking.detail
+
+
+def test_a_difference_of_one_bit_fails() -> None:
+    first = np.ones((2, 3), np.float32)
+    assert equality_check("same", first, first.copy(), "").passed
+    second = first.copy()
+    second[1, 2] = np.nextafter(np.float32(1), np.float32(2))
+    check = equality_check("same", first, second, "")
+    assert (check.passed, check.value) == (False, float(second[1, 2] - 1))
+
+
+def test_a_teacher_s_file_is_the_recorded_one_another_or_gone() -> None:
+    assert untouched_check("teacher", "ab12", "ab12").passed
+    assert untouched_check("teacher", "ab12", "cd34").passed is False
+    gone = untouched_check("teacher", "ab12", None)
+    assert (gone.passed, gone.value) == (None, "n/a")
+
+
+def test_a_rate_fails_outside_three_standard_errors(rng: np.random.Generator) -> None:
+    drawn = rng.random(10_000) < 0.7
+    assert rate_check("gate", 0.7, drawn).passed
+    assert rate_check("gate", 0.68, drawn).passed is False
+    assert rate_check("gate", 0.72, drawn).passed is False
+    assert rate_check("gate", 1.0, np.ones(10, bool)).passed
+    assert rate_check("gate", 1.0, np.arange(10) > 0).passed is False
