@@ -24,10 +24,8 @@ from simforcing.recipes.student_checks import (
     batch_of,
     condition_check,
     rate_checks,
-    stored_objective,
     stored_start,
     student_checks,
-    student_gradients,
     teacher_check,
 )
 from simforcing.training.distillation import ConditionConfig
