@@ -108,9 +108,17 @@ def optimiser_of(model: WorldModel, ema_decay: float | None = None) -> Optimiser
     return Optimiser(model, config.schedule, ema_decay=ema_decay)
 
 
-def test_a_new_adapter_changes_no_bit():
-    for dtype in (torch.float32, torch.float64):
-        assert torch.equal(velocity(adapted_model(dtype), dtype), velocity(plain_model(dtype), dtype))
+@pytest.mark.parametrize("denoises", [("video",), ("video", "action")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_new_adapter_changes_no_bit(dtype: torch.dtype, denoises: tuple):
+    model = replace(CONFIG, denoises=denoises).build().to(dtype)
+    noisy, sigma, given = arguments(dtype)
+    one_branch = Streams(video=noisy.video[:B]), Streams(video=sigma.video[:B]), given
+    before = model(*one_branch)
+    add_adapters(model, LORA)
+    after = model(*one_branch)
+    assert torch.equal(after.video, before.video)
+    assert "action" not in denoises or torch.equal(after.action, before.action)
 
 
 def test_adapters_hold_the_very_weights_of_the_model():

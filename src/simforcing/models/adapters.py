@@ -69,13 +69,16 @@ class LoraLinear(nn.Linear):
         self.is_on = True
 
     def forward(self, input: Float[Tensor, "*b i"]) -> Float[Tensor, "*b o"]:
-        out = F.linear(input, self.weight, self.bias)
+        rows = input.flatten(0, -2)
+        out = F.linear(rows, self.weight, self.bias)
         if self.is_on:
-            return out + F.linear(self.scale * F.linear(input, self.lora_a), self.lora_b)
-        # A backward pass in here would recompute layers without the adapters that they ran with.
-        if torch.is_grad_enabled():
+            # in place and on rows: of the size of the output, nothing but the output is ever allocated
+            change = F.linear(rows, self.lora_a)
+            out = out.addmm_(change, self.lora_b.to(out.dtype).t(), alpha=self.scale)
+        elif torch.is_grad_enabled():
+            # a backward pass in here would recompute layers without the adapters that they ran with
             raise ValueError("adapters are off: a gradient can be computed only outside of adapters_off")
-        return out
+        return out.unflatten(0, input.shape[:-1])
 
     def merged_weight(self) -> Float[Tensor, "o i"]:
         """W + alpha / rank * B A, summed in float64."""

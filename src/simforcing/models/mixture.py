@@ -168,6 +168,7 @@ class _Layer:
             return tokens, own
         if given is not None:
             k, v = (torch.cat([repeat_batch(g, x.shape[0]), x], dim=1) for g, x in zip(given, own, strict=True))
-        attended = attend(q, k, v, self.mask, self.present).split([x.shape[1] for x in tokens], dim=1)
+        joint = attend(q, k, v, self.mask, self.present).split([x.shape[1] for x in tokens], dim=1)
+        attended = [x.contiguous() for x in joint]  # linear maps would copy, and round otherwise than on rows
         rows = zip(self.blocks, tokens, attended, self.text, modulations, self.added, self.goes_on, strict=True)
         return [block.finish(x, y, text, m, a) if on else x for block, x, y, text, m, a, on in rows], own
