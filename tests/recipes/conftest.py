@@ -1,7 +1,10 @@
 """A small simulated set and a finished debug run, made once; and a set in memory that needs no renderer."""
 
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +18,10 @@ from pairing import run as simulate_pairs
 from simforcing.data.open import open_dataset
 from simforcing.data.tabletop import TabletopSets
 from simforcing.data.video import ArrayFrames
-from simforcing.recipes import recipe_named
+from simforcing.recipes import PAIRED, recipe_named
 from simforcing.recipes.execute import execute
-from simforcing.recipes.run import RunOptions
+from simforcing.recipes.run import Run, RunOptions
+from simforcing.recipes.train import planned
 from simforcing.sim.tabletop import TabletopConfig
 from simforcing.types import Episode, EpisodeSet, View, layout_named
 
@@ -85,6 +89,47 @@ def square_set() -> EpisodeSet:
         robot=None,
         fingerprint="squares-1",
     )
+
+
+@pytest.fixture(scope="session")
+def square_pairs(square_set: EpisodeSet) -> EpisodeSet:
+    """The squares as pairs: `real` with a striped floor and another colour, `sim` the square alone on grey."""
+    stripes = np.indices((SIDE, SIDE)).sum(axis=0) % 8 < 4
+    episodes = []
+    for episode in square_set.episodes:
+        frames = episode.views[0].frames.read(0, NUM_FRAMES)
+        square = (frames == (220, 120, 40)).all(axis=-1)[..., None]
+        real = np.where(square, (200, 60, 60), np.where(stripes[..., None], 90, 50)).astype(np.uint8)
+        sim = np.where(square, (230, 130, 50), 128).astype(np.uint8)
+        mask = np.repeat(np.where(square, 255, 0).astype(np.uint8), 3, axis=-1)
+        views = (
+            View(name="real", frames=ArrayFrames(real)),
+            View(name="sim", frames=ArrayFrames(sim), masks=ArrayFrames(mask)),
+        )
+        episodes.append(replace(episode, views=views))
+    return replace(square_set, root="square pairs", episodes=tuple(episodes), fingerprint="square-pairs-1")
+
+
+@pytest.fixture(scope="session")
+def square_teacher(square_pairs: EpisodeSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of recipe teacher on them."""
+    out = tmp_path_factory.mktemp("squares") / "teacher"
+    run = recipe_named("teacher")(square_pairs, RunOptions(scale="debug", held_out=1))
+    execute(run, square_pairs, out, report=lambda line: None)
+    return out
+
+
+@pytest.fixture(scope="session")
+def planned_run(square_set: EpisodeSet, square_pairs: EpisodeSet, square_teacher: Path) -> Callable[..., Run]:
+    """recipe, options -> its run on the squares, from the teacher's run where it needs one, at the debug scale."""
+
+    def plan(name: str, **options: Any) -> Run:
+        if name not in PAIRED:
+            return recipe_named(name)(square_set, RunOptions(**options))
+        teacher = None if name == "teacher" else str(square_teacher)
+        return planned(name, square_pairs, RunOptions(scale="debug", teacher=teacher, **{"held_out": 1, **options}))
+
+    return plan
 
 
 @pytest.fixture(scope="session")

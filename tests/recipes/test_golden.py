@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from simforcing.recipes import recipe_named
+from simforcing.recipes import PAIRED, RECIPES
 from simforcing.recipes.execute import execute
-from simforcing.recipes.run import RunOptions
 from simforcing.training.log import read_log
 from simforcing.types import EpisodeSet
 
@@ -18,10 +17,12 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 TOLERANCE = 1e-4  # relative, one thread, across kinds of CPU
 
 
-@pytest.mark.parametrize("recipe", ["debug"])
-def test_losses_are_the_golden_ones(recipe: str, square_set: EpisodeSet, tmp_path: Path):
-    run = recipe_named(recipe)(square_set, RunOptions(num_steps=20, batch_size=4))
-    execute(run, square_set, tmp_path, report=lambda line: None)
+@pytest.mark.parametrize("recipe", [name for name in RECIPES if name in ("debug", *PAIRED)])
+def test_losses_are_the_golden_ones(
+    recipe: str, square_set: EpisodeSet, square_pairs: EpisodeSet, planned_run, tmp_path: Path
+):
+    run = planned_run(recipe, num_steps=20, batch_size=4)
+    execute(run, square_pairs if recipe in PAIRED else square_set, tmp_path, report=lambda line: None)
     losses = [record["loss"] for record in read_log(tmp_path / "log.jsonl")]
     path = GOLDEN / f"{recipe}.txt"
     if os.environ.get("SIMFORCING_GOLDEN") == "write":

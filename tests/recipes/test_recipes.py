@@ -35,8 +35,8 @@ def shortened(data: EpisodeSet, num_frames: int, num_episodes: int | None = None
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_builds_on_meta_and_survives_json(name: str, square_set: EpisodeSet):
-    run = recipe_named(name)(square_set, RunOptions())
+def test_a_recipe_builds_on_meta_and_survives_json(name: str, square_set: EpisodeSet, planned_run):
+    run = planned_run(name)
     with torch.device("meta"):
         model = run.model.build()
     assert sum(p.numel() for p in model.parameters()) > 0

@@ -22,11 +22,11 @@ def with_settings(run: Run, settings: tuple[str, ...]) -> Run:
         name, equals, text = setting.partition("=")
         if not equals:
             raise ValueError(f"setting {setting!r}: expected name=value, as in objective.distill.target=value")
-        _set(tree, name.split("."), _parsed(text), setting)
+        _set(tree, name.split("."), text, setting)
     return from_json(Run, tree, "setting")
 
 
-def _set(tree: dict[str, Any], names: list[str], value: Any, setting: str) -> None:
+def _set(tree: dict[str, Any], names: list[str], text: str, setting: str) -> None:
     for name in names[:-1]:
         inner = tree.get(name)
         if not isinstance(inner, dict):
@@ -34,14 +34,16 @@ def _set(tree: dict[str, Any], names: list[str], value: Any, setting: str) -> No
         tree = inner
     if names[-1] not in tree or names[-1] == "type":
         raise ValueError(f"setting {setting!r}: no field {names[-1]!r}; fields: {_fields(tree)}")
-    tree[names[-1]] = value
+    tree[names[-1]] = _parsed(text, tree[names[-1]])
 
 
 def _fields(tree: dict[str, Any]) -> str:
     return ", ".join(name for name in tree if name != "type")
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str, current: Any) -> Any:
+    if isinstance(current, str) and text != "null":
+        return text  # a word stays one, also where it reads like a number or a truth value
     try:
         return json.loads(text)
     except ValueError:
