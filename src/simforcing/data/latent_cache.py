@@ -109,7 +109,7 @@ class LatentCache:
                 if not path.exists():  # damaged, and removed by another process in the meantime
                     continue
                 if path not in self._reported:
-                    report(f"{error}; its windows are encoded again")
+                    report(f"{error}; it is not used, what it holds is encoded again where needed")
                 self._reported.add(path)
                 if is_held:
                     path.unlink(missing_ok=True)
