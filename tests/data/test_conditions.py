@@ -60,6 +60,33 @@ def test_dropped_actions_are_given_for_absolute_forms_alone(shared_data: Path):
             assert not bool((conditions.null_action == conditions.action).all())
 
 
+def test_past_states_are_those_measured_then_and_the_first_one_before_the_start(shared_data: Path):
+    data = open_dataset(shared_data / "droid")
+    spec, episode = replace(spec_of(data, "stored"), num_history=4, history_span_s=1.2), data.episodes[0]
+    dims = spec.action.layout.dim, spec.stored_state_dim
+    assert spec.state is not None
+    for start in (0, 2, 20):
+        clip = read_clip(episode, start, window_of(spec), *dims)
+        history = conditions_of([clip], spec, 4).pose_history
+        assert history is not None
+        wanted = []
+        for back_s in (1.2, 0.9, 0.6, 0.3):
+            measured = [t <= start / episode.fps - back_s + 1e-3 for t in episode.state_time_s]
+            wanted.append(episode.state[max(0, sum(measured) - 1)])
+        read, _ = spec.state.read(np.stack(wanted), np.ones((4, spec.stored_state_dim), bool))
+        np.testing.assert_array_equal(history[0].numpy(), read)
+    assert not np.array_equal(wanted[0], wanted[-1])
+    plain = read_clip(episode, 0, window_of(spec_of(data, "stored")), *dims)
+    with pytest.raises(ValueError, match="0 states before the window; this model reads 4"):
+        conditions_of([plain], spec, 4)
+
+
+def test_a_history_needs_states(shared_data: Path):
+    data = open_dataset(shared_data / "language_table")
+    with pytest.raises(ValueError, match="num_history is 2, but the set has no states"):
+        replace(spec_of(data, "stored"), num_history=2)
+
+
 def test_a_clip_without_a_state_to_start_from_is_named(shared_data: Path):
     data = open_dataset(shared_data / "bridge_rlds")
     spec, episode = spec_of(data, "absolute"), data.episodes[0]
