@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from simforcing.data import latent_cache
-from simforcing.data.latent_cache import CACHE, autoencoder_sha256, cached_windows
+from simforcing.data.cache_folder import CACHE
+from simforcing.data.latent_cache import autoencoder_sha256, cached_windows
 from simforcing.data.latents import LatentWindows
 from simforcing.types import EpisodeSet, Resize
 

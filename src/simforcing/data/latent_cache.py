@@ -4,13 +4,11 @@ FOLDER/<stream>-<hash>/cache.json   what the latents are of; a cache of anything
 FOLDER/<stream>-<hash>/<hash>.safetensors   up to 512 windows and which ones they are: what is missing is added
 """
 
-import fcntl
 import hashlib
 import json
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,18 +17,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from simforcing.data.cache_folder import CacheFolder
 from simforcing.data.clips import Clips
 from simforcing.data.latents import ENCODE_CHUNK, LatentWindows, encode_clips, join_tables, latent_shape, tables_of
 from simforcing.nn.protocols import Autoencoder
 from simforcing.nn.tensor_file import checksum, read_described, read_text, write_tensors
-from simforcing.types import DataSpec, Resize, to_json
-from simforcing.types.files import PARTIAL_SUFFIX, read_json, write_json
+from simforcing.types import DataSpec, Resize
 from simforcing.types.progress import Report
 
 FORMAT = 1
 SHARD_WINDOWS = 512
 SHARD_S = 60.0  # a shard is written after that time, however small: a killed process loses no more
-CACHE, LOCK, LATENTS = "cache.json", ".lock", "latents"
+LATENTS = "latents"
 SHARD_NAME = re.compile(r"[0-9a-f]{16}\.safetensors")
 Window = tuple[str, int]  # episode, start
 
@@ -62,37 +60,14 @@ def autoencoder_sha256(module: nn.Module) -> str:
     return checksum(tensors, json.dumps([type(module).__name__, *factors]))
 
 
-class LatentCache:
-    """Latents of one stream of one data set.
-
-    Raises:
-        ValueError: the folder holds latents of something else; the field and both sides are named.
-    """
+class LatentCache(CacheFolder):
+    """Latents of one stream of one data set; see CacheFolder for what it refuses."""
 
     def __init__(self, folder: Path, identity: CacheIdentity) -> None:
-        self._identity = json.loads(json.dumps(to_json(identity)))
         key = hashlib.sha256(f"{identity.data}\n{identity.stream}".encode()).hexdigest()[:16]
-        self.root = Path(folder) / f"{re.sub(r'[^A-Za-z0-9._-]', '_', identity.stream)}-{key}"
+        name = f"{re.sub(r'[^A-Za-z0-9._-]', '_', identity.stream)}-{key}"
+        super().__init__(Path(folder) / name, identity, "latents")
         self._reported: set[Path] = set()
-        if not (self.root / CACHE).exists():
-            with self.held(lambda line: None):
-                if not (self.root / CACHE).exists():
-                    write_json(self.root / CACHE, self._identity)
-        self._require_mine(read_json(self.root / CACHE), self.root / CACHE)
-
-    @contextmanager
-    def held(self, report: Report) -> Iterator[None]:
-        """Write alone: other processes wait, and go on where this one was if it ends."""
-        self.root.mkdir(parents=True, exist_ok=True)
-        with (self.root / LOCK).open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                report(f"{self.root}: waiting for another process that encodes the same video")
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            for left in self.root.glob(f"*{PARTIAL_SUFFIX}"):
-                left.unlink(missing_ok=True)  # of a killed process: nobody else is writing
-            yield
 
     def fill(
         self, latents: Float[Tensor, "n g c h w"], rows: dict[Window, int], report: Report, *, is_held: bool = False
@@ -104,7 +79,7 @@ class LatentCache:
         missing = dict(rows)
         for path in sorted(path for path in self.root.iterdir() if SHARD_NAME.fullmatch(path.name)):
             try:
-                shard = _opened(path, missing, self._identity, latents.shape[1:])
+                shard = _opened(path, missing, self.identity, latents.shape[1:])
             except ValueError as error:
                 if not path.exists():  # damaged, and removed by another process in the meantime
                     continue
@@ -116,7 +91,7 @@ class LatentCache:
                 continue
             if shard is None:
                 continue
-            self._require_mine(shard.identity, path)
+            self.require_mine(shard.identity, path)
             for window, values in zip(shard.windows, shard.latents, strict=True):
                 if window in missing:
                     latents[missing.pop(window)] = values
@@ -125,15 +100,8 @@ class LatentCache:
     def add(self, windows: Sequence[Window], latents: Float[Tensor, "n g c h w"]) -> None:
         """One shard. OSError, in one line, where the disk is full: what was there before stays."""
         name = hashlib.sha256(json.dumps(list(windows)).encode()).hexdigest()[:16]
-        text = json.dumps({"identity": self._identity, "windows": list(windows)})
+        text = json.dumps({"identity": self.identity, "windows": list(windows)})
         write_tensors(self.root / f"{name}.safetensors", {LATENTS: latents.contiguous()}, text)
-
-    def _require_mine(self, found: Any, path: Path) -> None:
-        if (differing := _difference(found, self._identity)) is not None:
-            name, theirs, mine = differing
-            raise ValueError(
-                f"{path}: latents with {name} {theirs}, but this run has {mine}; choose another folder for the cache"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,16 +135,6 @@ def _header(path: Path, text: str) -> tuple[Any, list[Window]]:
         return header["identity"], [(str(episode), int(start)) for episode, start in header["windows"]]
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path}: damaged: no header of a latent cache ({error})") from None
-
-
-def _difference(found: Any, mine: dict[str, Any]) -> tuple[str, Any, Any] | None:
-    """(field, found, mine) of the first field that differs."""
-    if not isinstance(found, dict):
-        return "identity", found, mine
-    for name in (*mine, *found):
-        if found.get(name) != mine.get(name):
-            return name, found.get(name), mine.get(name)
-    return None
 
 
 def cached_windows(
