@@ -18,12 +18,12 @@ from pairing import run as simulate_pairs
 from simforcing.data.open import open_dataset
 from simforcing.data.tabletop import TabletopSets
 from simforcing.data.video import ArrayFrames
-from simforcing.recipes import PAIRED, recipe_named
+from simforcing.recipes import PAIRED, TAUGHT, recipe_named
 from simforcing.recipes.execute import execute
 from simforcing.recipes.run import Run, RunOptions
 from simforcing.recipes.train import planned
 from simforcing.sim.tabletop import TabletopConfig
-from simforcing.types import Episode, EpisodeSet, View, layout_named
+from simforcing.types import Camera, Episode, EpisodeSet, View, layout_named
 
 NUM_FRAMES, SIDE = 13, 32
 
@@ -94,6 +94,10 @@ def square_set() -> EpisodeSet:
 @pytest.fixture(scope="session")
 def square_pairs(square_set: EpisodeSet) -> EpisodeSet:
     """The squares as pairs: `real` with a striped floor and another colour, `sim` the square alone on grey."""
+    pose = np.eye(4)
+    pose[:3, :3] = np.array([[0, 1, 0], [1, 0, 0], [0, 0, -1]])  # from above: columns along y, rows along x
+    pose[:3, 3] = (0, 0, 1)
+    camera = Camera(size=(SIDE, SIDE), intrinsics=np.diag([100.0, 100.0, 1.0]), pose=pose)
     stripes = np.indices((SIDE, SIDE)).sum(axis=0) % 8 < 4
     episodes = []
     for episode in square_set.episodes:
@@ -103,8 +107,8 @@ def square_pairs(square_set: EpisodeSet) -> EpisodeSet:
         sim = np.where(square, (230, 130, 50), 128).astype(np.uint8)
         mask = np.repeat(np.where(square, 255, 0).astype(np.uint8), 3, axis=-1)
         views = (
-            View(name="real", frames=ArrayFrames(real)),
-            View(name="sim", frames=ArrayFrames(sim), masks=ArrayFrames(mask)),
+            View(name="real", frames=ArrayFrames(real), camera=camera),
+            View(name="sim", frames=ArrayFrames(sim), camera=camera, masks=ArrayFrames(mask)),
         )
         episodes.append(replace(episode, views=views))
     return replace(square_set, root="square pairs", episodes=tuple(episodes), fingerprint="square-pairs-1")
@@ -126,7 +130,7 @@ def planned_run(square_set: EpisodeSet, square_pairs: EpisodeSet, square_teacher
     def plan(name: str, **options: Any) -> Run:
         if name not in PAIRED:
             return recipe_named(name)(square_set, RunOptions(**options))
-        teacher = None if name == "teacher" else str(square_teacher)
+        teacher = str(square_teacher) if name in TAUGHT else None
         return planned(name, square_pairs, RunOptions(scale="debug", teacher=teacher, **{"held_out": 1, **options}))
 
     return plan

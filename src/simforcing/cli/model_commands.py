@@ -44,7 +44,8 @@ def train(
     Args:
         data: data set with a declared action layout.
         out: folder of the run.
-        recipe: debug | laptop | tabletop on any set; on pairs of `simulate`: teacher | student | joint.
+        recipe: debug | laptop | tabletop on any set; on pairs of `simulate`: teacher | student | joint, and to compare
+            sft | rendered | modulation | cross_attention | maps.
         camera: views to learn; default the first.
         frames: frames of a window.
         size: height and width of the model's frames.

@@ -19,8 +19,15 @@ RECIPES = {
     "teacher": "teacher",
     "student": "student",
     "joint": "student",
+    "sft": "baselines",
+    "rendered": "baselines",
+    "modulation": "baselines",
+    "cross_attention": "baselines",
+    "maps": "baselines",
 }
-PAIRED = ("teacher", "student", "joint")  # learn from sets with real video and its simulation
+# They learn from sets with real video and its simulation; the first of them start from a teacher's run.
+TAUGHT = ("student", "joint")
+PAIRED = (*TAUGHT, "teacher", "sft", "rendered", "modulation", "cross_attention", "maps")
 
 
 def recipe_named(name: str) -> "Recipe":

@@ -209,7 +209,7 @@ def make_autoencoder(run: Run, data: EpisodeSet, out: Path, report: Report) -> T
         if known != path:
             save_module(path, autoencoder)
         return autoencoder.eval()
-    spec = replace(run.spec, views=plan.views) if plan.views else run.spec
+    spec = replace(run.spec, views=plan.views, sim_views=()) if plan.views else run.spec
     clips = Clips(run.training(data.episodes), spec, stride=run.window_stride)
     chosen = np.unique(np.linspace(0, len(clips) - 1, min(plan.max_clips, len(clips))).round().astype(int))
     report(f"autoencoder: fitting on {len(chosen)} clips")
