@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simforcing.evaluation.figures import Line, line_chart
 from simforcing.evaluation.protocols import METRICS, ROBOT_METRICS, SCORES, Protocol, protocol_named, score_clip
 from simforcing.evaluation.record import result_record
 from simforcing.evaluation.report import report_html
@@ -164,15 +165,9 @@ def test_charts_of_two_logs_have_titles_and_ids_of_their_own(tmp_path: Path) -> 
     assert training_charts("gone", tmp_path / "gone") == []
 
 
-def test_an_axis_is_linear_where_a_term_is_zero() -> None:
-    from simforcing.evaluation.figures import Line, line_chart
-
+def test_an_axis_is_logarithmic_unless_a_value_is_negative_or_none_is_positive() -> None:
     x = np.arange(1.0, 9.0)
-    positive, zero = (Line(label="a", x=x, y=y, colour="#000000") for y in (x, x - 1))
-    drawn = [
-        line_chart("c", [line], x_label="x", y_label="y", log_y=log)
-        for line in (positive, zero)
-        for log in (False, True)
-    ]
-    assert drawn[0] != drawn[1]
-    assert drawn[2] == drawn[3]
+    for y, is_logarithmic in ((x, True), (x - 1, True), (x - 2, False), (0 * x, False)):
+        line = Line(label="a", x=x, y=y, colour="#000000")
+        linear, asked = (line_chart("c", [line], x_label="x", y_label="y", log_y=log) for log in (False, True))
+        assert (linear != asked) is is_logarithmic

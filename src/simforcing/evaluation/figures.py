@@ -9,12 +9,13 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from simforcing.evaluation.intervals import Curve
 
 INK = "#010203"  # replaced by currentColor
 COLOURS = {"model": "#2f7de1", "copy": "#e07b1f", "ceiling": "#2ba36f", "alternative": "#a35bd6"}
+LOG_SPAN = 1e-4  # of a logarithmic axis, below its largest value
 LEGEND_CHARS, HANDLE_CHARS = 78, 6  # what fits into one line of a legend
 CYCLE = ("#2f7de1", "#e07b1f", "#2ba36f", "#a35bd6", "#d2476b", "#7c8794")
 
@@ -43,14 +44,16 @@ def line_chart(
 
     Args:
         name: unique on the page; SVG ids are made of it.
+        log_y: logarithmic, unless a value is negative or none is positive; zeros and values below a ten-thousandth of
+            the largest lie under the axis.
         smooth: draw the raw line faintly and its running mean over it (losses).
     """
     figure = Figure(figsize=(6.4, 3.2), layout="constrained")
     axes = figure.add_subplot()
     for line in lines:
         _draw(axes, line, smooth=smooth)
-    if log_y and all((line.y[np.isfinite(line.y)] > 0).all() for line in lines):
-        axes.set_yscale("log")
+    if log_y:
+        _scale(axes, np.concatenate([line.y[np.isfinite(line.y)] for line in lines]))
     _style(axes, x_label, y_label)
     if len(lines) > 1:
         columns = len(lines) if sum(len(line.label) + HANDLE_CHARS for line in lines) <= LEGEND_CHARS else 2
@@ -78,6 +81,18 @@ def _draw(axes: Axes, line: Line, *, smooth: bool) -> None:
         return
     marker = "o" if len(line.x) <= 24 else ""
     axes.plot(line.x, line.y, color=line.colour, linewidth=1.8, marker=marker, markersize=3, label=line.label)
+
+
+def _scale(axes: Axes, values: Float[np.ndarray, " n"]) -> None:
+    if not (values >= 0).all() or not (values > 0).any():
+        return
+    low, high = max(values[values > 0].min(), LOG_SPAN * values.max()), values.max()
+    axes.set_yscale("log")
+    axes.set_ylim(low / 1.15, high * 1.15)
+    steps = (1, 1.5, 2, 3, 5, 7) if high / low < 10 else (1, 2, 5) if high / low < 300 else (1,)
+    axes.yaxis.set_major_locator(LogLocator(subs=steps))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _style(axes: Axes, x_label: str, y_label: str) -> None:
