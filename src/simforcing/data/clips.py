@@ -5,6 +5,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, overload
 
+from simforcing.data.prompts import prompt
 from simforcing.data.spec import window_of
 from simforcing.data.windows import read_clip, window_starts
 from simforcing.types import Clip, DataSpec, Episode
@@ -41,6 +42,11 @@ class Clips(Sequence[Clip]):
         if rows is not None:
             other.keys = [self.keys[row] for row in rows]
         return other
+
+    @property
+    def prompts(self) -> list[str]:
+        """What a text encoder reads for each window."""
+        return [prompt(episode.task, self.spec.wording) for episode, _ in self.keys]
 
     def __len__(self) -> int:
         return len(self.keys)

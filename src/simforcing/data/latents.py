@@ -1,7 +1,7 @@
 """Clips to network inputs: decoded windows, encoded once, held as latents (docs/paper-to-code.md)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from simforcing.data.conditions import conditions_of
 from simforcing.data.prompts import prompt
+from simforcing.data.text_cache import TextFeatures
 from simforcing.models.text import encode_bytes
 from simforcing.nn.batch import Batch, Conditions, join, map_tensors
 from simforcing.nn.protocols import Autoencoder
@@ -118,6 +119,7 @@ class LatentWindows:
         sim: latents of the simulation of each view, where the spec has them.
         has_real: which windows are pairs; None: all.
         sim_text: token ids of the simulation's wording, where it is another one.
+        features: of a frozen text encoder, which the model reads in place of token ids.
     """
 
     def __init__(
@@ -127,9 +129,11 @@ class LatentWindows:
         sim: Float[Tensor, "n v g c h w"] | None = None,
         has_real: Bool[Tensor, " n"] | None = None,
         sim_text: Int[Tensor, "n l"] | None = None,
+        features: TextFeatures | None = None,
     ) -> None:
         self.clean, self.conditions = clean, conditions
         self.sim, self.has_real, self.sim_text = sim, has_real, sim_text
+        self.features = features
 
     @classmethod
     def encode(
@@ -165,6 +169,7 @@ class LatentWindows:
         Raises:
             ValueError: latents or conditions of different kinds, both named.
         """
+        assert all(part.features is None for part in parts), "text features are given to the joined windows"
         if len(parts) == 1:
             return parts[0]
         for part in parts[1:]:
@@ -184,6 +189,18 @@ class LatentWindows:
             _joined("sim_text", [part.sim_text for part in parts]),
         )
 
+    def with_features(self, features: TextFeatures) -> "LatentWindows":
+        """The same windows for a model that reads features of a frozen text encoder.
+
+        Raises:
+            ValueError: features of another number of windows, or the simulation has a wording of its own.
+        """
+        if len(features.index) != self.num_windows:
+            raise ValueError(f"text features of {len(features.index)} windows for {self.num_windows}")
+        if self.sim_text is not None:
+            raise ValueError("text features are of one wording; give the simulation of pairs the wording of the video")
+        return LatentWindows(self.clean, self.conditions, self.sim, self.has_real, features=features)
+
     @property
     def num_windows(self) -> int:
         return self.clean.shape[0]
@@ -191,10 +208,13 @@ class LatentWindows:
     def batch(self, indices: Sequence[int]) -> Batch:
         index = torch.as_tensor(indices)
         clean = self.clean[index]
+        conditions = map_tensors(self.conditions, lambda tensor: tensor[index])
+        if self.features is not None:
+            conditions = replace(conditions, text=None, text_features=self.features.of(index))
         return Batch(
             clean=clean,
             observed=first_frame_observed(clean),
-            conditions=map_tensors(self.conditions, lambda tensor: tensor[index]),
+            conditions=conditions,
             sim=None if self.sim is None else self.sim[index],
             has_real=None if self.has_real is None else self.has_real[index],
             sim_text=None if self.sim_text is None else self.sim_text[index],
