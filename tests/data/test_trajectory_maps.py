@@ -242,6 +242,15 @@ def test_slow_commands_are_interpolated_and_the_last_one_holds() -> None:
     np.testing.assert_allclose(turns, [0, 0.5, 1, 1, 1], atol=1e-6)
 
 
+def test_commands_that_start_after_the_last_latent_frame_are_not_drawn(rng: np.random.Generator) -> None:
+    action = np.concatenate([rng.uniform(-0.02, 0.02, (8, 6)), rng.random((8, 1))], axis=1)
+    clip, spec = plain_clip(LAYOUTS["bridge"], action, np.array([0.0, 0, 0.5, 0, 0, 0, 1]))
+    late = replace(clip, action=np.concatenate([clip.action[:4], -clip.action[4:]]))
+    grid = tuple((i + 1) / 2 for i in range(8))  # the fifth starts at latent frame 2, the last one
+    first, second = (draw_maps(each, spec, grid, (3, 8, 8)) for each in (clip, late))
+    np.testing.assert_array_equal(first, second)
+
+
 def test_two_arms_have_channels_of_their_own_and_a_missing_one_is_not_drawn() -> None:
     parts = LAYOUTS["tabletop"].parts
     both = Layout(name="both", parts=tuple(replace(p, side=side) for side in ("left", "right") for p in parts))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from simforcing.types import LAYOUTS, NetworkInput, Normaliser, layout_named
+from simforcing.types import LAYOUTS, Layout, NetworkInput, Normaliser, Part, layout_named
 from simforcing.types.conversions import StartState, convert_actions
 from simforcing.types.inputs import Commands, continuous, network_layout
 
@@ -70,12 +70,25 @@ def test_a_normaliser_of_another_layout_is_refused():
         replace(reader, normaliser=other)
 
 
-STATES = {"bridge": "bridge_state", "bridge_scaled": "bridge_state", "libero": "bridge_state", "droid": "droid"}
+IN_HAND = Layout(
+    name="in_hand",
+    parts=(
+        Part(kind="translation", size=3, mode="delta", frame="end_effector", unit="m", scale=20.0),
+        Part(kind="rotation", size=3, mode="delta", frame="end_effector", unit="rad", rotation="axis_angle"),
+        Part(kind="unused", size=1, unit="fraction"),
+        Part(kind="gripper", size=1, unit="fraction", gripper="closed_-1_open_1", discrete=True, low=-1.0, high=1.0),
+    ),
+)
+STATES = dict.fromkeys(("bridge", "bridge_scaled", "libero", "in_hand"), "bridge_state") | {"droid": "droid"}
+
+
+def layout_of(name: str) -> Layout:
+    return IN_HAND if name == "in_hand" else layout_named(name)
 
 
 def commands_of(name: str, rng: np.random.Generator) -> Commands:
     """Some commands of a layout with the state that they start from."""
-    layout, state = layout_named(name), layout_named(STATES[name])
+    layout, state = layout_of(name), layout_named(STATES[name])
     size = 0.05 if name != "droid" else 1.0
     columns = [part.scale * size * rng.uniform(-1, 1, (12, part.size)) for part in layout.parts]
     for part, column in zip(layout.parts, columns, strict=True):
@@ -87,7 +100,7 @@ def commands_of(name: str, rng: np.random.Generator) -> Commands:
 
 @pytest.mark.parametrize("name", STATES)
 def test_increments_and_absolute_targets_are_the_same_commands(name: str, rng: np.random.Generator):
-    layout, commands = layout_named(name), commands_of(name, rng)
+    layout, commands = layout_of(name), commands_of(name, rng)
     assert commands.start is not None
     forms = {form: network_layout(layout, form) for form in ("delta", "absolute")}
     written = {form: NetworkInput.fit_windows([commands], layout, "min_max", form).rewrite(commands) for form in forms}

@@ -120,13 +120,15 @@ def tool_paths(clip: Clip, spec: DataSpec, action_frame: tuple[float, ...], num_
         commands = clip.action[:, layout.columns(names)].astype(np.float64)
         targets = convert_actions(commands, own, target, start=start)
         rows = np.concatenate([start_row(targets[0], target, start)[None], targets])
-        out.append(_path(rows, target, side, (action_frame, num_frames)))
+        out.append(_path(rows, target, side, action_frame, num_frames))
     return out
 
 
-def _path(rows: Float[np.ndarray, "k n"], layout: Layout, side: Side, when: tuple[tuple[float, ...], int]) -> ToolPath:
+def _path(
+    rows: Float[np.ndarray, "k n"], layout: Layout, side: Side, action_frame: tuple[float, ...], num_frames: int
+) -> ToolPath:
     """Rows at latent frame 0 and at those of the actions -> at every latent frame."""
-    times, num_frames = np.append(0.0, when[0]), when[1]
+    times = np.append(0.0, action_frame)
     wanted = np.minimum(np.arange(num_frames), times[-1])
     turns = Rotation.from_quat(rows[:, layout.columns([_name(side, "rotation")])], scalar_first=True)
     position = rows[:, layout.columns([_name(side, "translation")])]
