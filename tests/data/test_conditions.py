@@ -19,7 +19,7 @@ SETS = ("bridge_rlds", "droid")
 
 def spec_of(data: EpisodeSet, form: ActionForm) -> DataSpec:
     window = WindowSpec(num_frames=5, views=(data.episodes[0].views[0].name,), resize=Resize(height=16, width=16))
-    return fit_spec(data, data.episodes, window=window, action_form=form)
+    return fit_spec(data, data.episodes[:2], window=window, action_form=form)
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -27,8 +27,8 @@ def test_real_commands_survive_the_way_there_and_back(name: str, shared_data: Pa
     data = open_dataset(shared_data / name)
     delta, absolute = (spec_of(data, form).action for form in ("delta", "absolute"))
     layouts = delta.normaliser.layout, absolute.normaliser.layout
-    for episode in data.episodes[:4]:
-        for start in window_starts(episode, window_of(spec_of(data, "stored")), 3):
+    for episode in data.episodes[:2]:
+        for start in window_starts(episode, window_of(spec_of(data, "stored")), 7):
             commands = commands_at(episode, start, 5, data.state_layout)
             increments, targets = delta.rewrite(commands), absolute.rewrite(commands)
             chained = convert_actions(increments, *layouts, start=commands.start)
@@ -43,7 +43,7 @@ def test_real_commands_survive_the_way_there_and_back(name: str, shared_data: Pa
 def test_what_a_network_reads_of_training_windows_lies_within_one(name: str, form: ActionForm, shared_data: Path):
     data = open_dataset(shared_data / name)
     spec = spec_of(data, form)
-    numbers = np.concatenate(action_numbers(data.episodes, spec))
+    numbers = np.concatenate(action_numbers(data.episodes[:2], spec))
     assert np.abs(spec.action.normaliser.normalise(numbers)).max() <= 1 + 1e-6
 
 
