@@ -146,6 +146,10 @@ def test_a_run_whose_parts_do_not_fit_is_refused_with_both_named(square_set: Epi
         replace(run, objective=joint)
     with pytest.raises(ValueError, match=r"model\.channels is 17, but .* give 16"):
         replace(run, model=replace(run.model, channels=17))
+    with pytest.raises(ValueError, match=r"model\.num_history is 0, but .* give 2"):
+        replace(run, spec=replace(run.spec, num_history=2))
+    with pytest.raises(ValueError, match=r"model\.map_channels is 0, but .* give 26"):
+        replace(run, spec=replace(run.spec, with_maps=True))
     with pytest.raises(ValueError, match="held_out names square 1 more than once"):
         replace(run, held_out=("square 1", "square 1"))
     with pytest.raises(ValueError, match="window_stride is 0"):

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from simforcing.data.clips import Clips
 from simforcing.data.spec import fit_spec
+from simforcing.data.trajectory_maps import num_channels
 from simforcing.data.windows import WindowSpec, split_episodes
 from simforcing.generation.sampler import SamplerConfig
 from simforcing.models.adapters import LoraConfig
@@ -162,10 +163,13 @@ class Run:
         if self.window_stride < 1:
             raise ValueError(f"window_stride is {self.window_stride}, expected at least 1")
         config = self.autoencoder.config
+        drawn = num_channels(self.spec.action.layout) if self.spec.with_maps else 0
         pairs = {
             "channels": (self.model.channels, TAEF2_CHANNELS if isinstance(config, Taef2Config) else config.channels),
             "action_dim": (self.model.action_dim, self.spec.action_dim),
             "state_dim": (self.model.state_dim, self.spec.state_dim),
+            "num_history": (self.model.num_history, self.spec.num_history),
+            "map_channels": (self.model.map_channels, drawn),
         }
         for name, (reads, given) in pairs.items():
             if reads != given:
