@@ -104,13 +104,13 @@ def _require_same_simulation(root: Path, folder: Path) -> None:
 
 
 def _require_same_meaning(data: EpisodeSet, variants: EpisodeSet) -> None:
-    sides = {
-        name: [getattr(getattr(one, name), "name", getattr(one, name)) for one in (variants, data)]
-        for name in ("action_layout", "state_layout", "joint_layout", "robot")
-        if getattr(variants, name) != getattr(data, name)
-    }
-    for name, (theirs, mine) in sides.items():
-        raise ValueError(f"{variants.root}: {name.replace('_', ' ')} is {theirs}, that of {data.root} is {mine}")
+    for field in ("action_layout", "state_layout", "joint_layout", "robot"):
+        theirs, mine = getattr(variants, field), getattr(data, field)
+        if theirs != mine:
+            names = [getattr(value, "name", value) for value in (theirs, mine)]
+            raise ValueError(
+                f"{variants.root}: {field.replace('_', ' ')} is {names[0]}, that of {data.root} is {names[1]}"
+            )
 
 
 def _parents(root: Path, folder: Path) -> dict[str, str]:
