@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from simforcing.data.tabletop import TabletopSets
-from simforcing.recipes.demo import SMOKE, tabletop_data
+from simforcing.recipes.demo import SIZES, tabletop_data
 from simforcing.recipes.tabletop_sets import simulate_tabletop
 from simforcing.sim.tabletop import TabletopConfig
 
@@ -41,15 +41,17 @@ def test_the_demo_runs_on_its_own_data_on_yours_and_again(tmp_path: Path):
     assert first.returncode == 0, first.stderr
     assert "min" in first.stderr.splitlines()[0] or " s on two CPU cores" in first.stderr.splitlines()[0]
     assert "MB of disk" in first.stderr.splitlines()[0]
-    mine = next((tmp_path / "smoke").glob("tabletop-*")) / "episodes"
-    for _ in range(2):
+    table = next((tmp_path / "smoke").glob("tabletop-*"))
+    for mine, stage in ((table / "episodes", "run"), (table / "episodes", "run"), (table / "pairs/episodes", "student")):
         result = run(*demo, "--data", mine)
         assert result.returncode == 0, result.stderr
         assert "/data-" in result.stderr.splitlines()[-1]
+        assert f"/{stage}/evaluation" in result.stderr.splitlines()[-1]
     again = run(*demo)
     assert again.returncode == 0, again.stderr
     assert "already there" in again.stderr
-    assert (tmp_path / "smoke/run/evaluation/report.html").exists()
+    assert (tmp_path / "smoke/student/evaluation/report.html").exists()
+    assert (tmp_path / "smoke/teacher/config.json").exists()
     assert len(list((tmp_path / "smoke").glob("data-*/run/evaluation/report.html"))) == 1
     changed = run(*demo, "--dtype", "bfloat16")
     assert changed.returncode == 2
@@ -60,9 +62,9 @@ def test_the_demo_finishes_a_simulation_that_was_stopped_between_its_sets(tmp_pa
     def quiet(line: str) -> None:
         """Reports go nowhere."""
 
-    data = tabletop_data(tmp_path, SMOKE, 0, quiet)
+    data = tabletop_data(tmp_path, SIZES["smoke"], 0, quiet)
     (data / "counterfactuals").rename(tmp_path / "gone")
-    tabletop_data(tmp_path, SMOKE, 0, quiet)
+    tabletop_data(tmp_path, SIZES["smoke"], 0, quiet)
     assert (data / "counterfactuals/meta").is_dir()
 
 
