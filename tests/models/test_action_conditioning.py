@@ -232,12 +232,22 @@ def test_past_states_reach_the_video_in_their_order():
 
 def test_tokens_are_past_states_then_actions():
     torch.manual_seed(0)
-    module, given = ActionTokens(A, S, M, 16).double(), conditions()
+    module, given = ActionTokens(A, S, M, 16, 24).double(), conditions()
     tokens = module(given.action, given.action_valid, given.action_frame, G, given.pose_history)
     assert tokens.shape == (B, M + K, 16)
     moved = module(given.action + 1, given.action_valid, given.action_frame, G, given.pose_history)
     assert torch.equal(tokens[:, :M], moved[:, :M])
     assert not (tokens[:, M:] == moved[:, M:]).any()
+
+
+def test_video_tokens_know_their_frame_where_they_ask_for_actions():
+    """Without it nothing tells two frames with equal noisy latents and equal noise levels apart but their rotors."""
+    torch.manual_seed(0)
+    places = ActionTokens(A, S, M, 16, 24).double().frame_positions(G, 4)
+    assert places.shape == (1, G * 4, 24)
+    frames = places.unflatten(1, (G, 4))
+    assert torch.equal(frames, frames[:, :, :1].expand_as(frames))
+    assert (torch.cdist(frames[0, :, 0], frames[0, :, 0]) + torch.eye(G)).min() > 1e-2
 
 
 def test_dropped_maps_stay_at_the_start():

@@ -54,13 +54,18 @@ class FrameModulation(nn.Module):
 
 
 class ActionTokens(nn.Module):
-    """Actions and past states as tokens that the video attends to beside the text."""
+    """Actions and past states as tokens that the video attends to beside the text.
 
-    def __init__(self, action_dim: int, state_dim: int, num_history: int, width: int) -> None:
+    Rotary positions act in self-attention alone, so a video token could not ask for the actions of its own frame: its
+    place in time is added to it.
+    """
+
+    def __init__(self, action_dim: int, state_dim: int, num_history: int, width: int, video_width: int) -> None:
         super().__init__()
         self.num_history = num_history
         self.action_in = nn.Linear(action_dim, width)
         self.action_position = nn.Linear(POSITION_WIDTH, width)
+        self.frame_position = nn.Linear(POSITION_WIDTH, video_width)
         if num_history:
             self.history_in = nn.Linear(state_dim, width)
             self.history_position = nn.Linear(POSITION_WIDTH, width)
@@ -88,6 +93,12 @@ class ActionTokens(nn.Module):
             past = torch.arange(-self.num_history, 0, device=action.device).to(action)
             tokens.insert(0, self.history_in(history) + self._at(past, self.history_position))
         return torch.cat(tokens, dim=1)
+
+    def frame_positions(self, num_frames: int, frame_tokens: int) -> Float[Tensor, "1 n d"]:
+        """What is added to the video tokens, frame by frame."""
+        frames = torch.arange(num_frames, device=self.frame_position.weight.device)
+        places = self._at(frames.to(self.frame_position.weight), self.frame_position)
+        return places.repeat_interleave(frame_tokens, dim=0)[None]
 
     def _at(self, place: Float[Tensor, " n"], layer: nn.Linear) -> Float[Tensor, "n e"]:
         return layer(sinusoid(POSITION_SCALE * place, POSITION_WIDTH).to(layer.weight.dtype))

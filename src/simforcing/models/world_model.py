@@ -148,7 +148,8 @@ class WorldModel(nn.Module):
         if config.actions == "modulation":
             self.frame_modulation = FrameModulation(config.action_dim, video.width)
         elif config.actions == "cross_attention":
-            self.action_tokens = ActionTokens(config.action_dim, config.state_dim, config.num_history, video.text_width)
+            widths = video.text_width, video.width
+            self.action_tokens = ActionTokens(config.action_dim, config.state_dim, config.num_history, *widths)
         elif config.actions == "maps":
             self.map_in = map_layer(config.map_channels, config.patch, video.width)
 
@@ -222,6 +223,7 @@ class WorldModel(nn.Module):
         elif way == "cross_attention":
             seen = (conditions.action, conditions.action_valid, *grid, conditions.pose_history)
             text = torch.cat([text, self.action_tokens(*seen)], dim=1)
+            drawn = self.action_tokens.frame_positions(z.shape[2], self._frame_tokens(z))
         elif way == "maps":
             drawn = self.map_in(patches(self._maps(conditions, z), self.config.patch))
         layers = self.mixture.expert("video").text_keys_values(text)
@@ -229,9 +231,13 @@ class WorldModel(nn.Module):
 
     def mask(self, z: Float[Tensor, "b v g c h w"], conditions: Conditions) -> BlockMask:
         """The configured mask for these latents and actions."""
-        _, v, g, _, h, w = z.shape
         frames = driven_frames(conditions.action_frame) if self.config.action is not None else ()
-        return build_mask(self.config.mask, g, v * (h // self.config.patch) * (w // self.config.patch), frames)
+        return build_mask(self.config.mask, z.shape[2], self._frame_tokens(z), frames)
+
+    def _frame_tokens(self, z: Tensor) -> int:
+        """Tokens of one latent frame, of all views."""
+        _, views, _, _, height, width = z.shape
+        return views * (height // self.config.patch) * (width // self.config.patch)
 
     def text_tokens(self, conditions: Conditions) -> Float[Tensor, "b l e"]:
         """Text, with the state as one token at its end."""
