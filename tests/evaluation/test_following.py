@@ -71,6 +71,18 @@ def test_only_the_actions_are_swapped(groups) -> None:
     np.testing.assert_array_equal(mixed.action, second.action)
 
 
+def test_simulation_follows_the_swapped_actions_from_the_frame_after_the_given_one(groups) -> None:
+    first, second = (
+        replace(c, frames=np.stack([c.frames[0], c.frames[0] // 2]), view_present=np.ones(2, bool))
+        for c in groups[0].clips[:2]
+    )
+    mixed = with_actions_of(first, second, 1)
+    np.testing.assert_array_equal(mixed.frames[0], first.frames[0])
+    np.testing.assert_array_equal(mixed.frames[1, 0], first.frames[1, 0])
+    np.testing.assert_array_equal(mixed.frames[1, 1:], second.frames[1, 1:])
+    assert (first.frames[1, 1:] != mixed.frames[1, 1:]).any()
+
+
 def test_branches_that_command_the_same_are_left_out_and_counted(world) -> None:
     step = np.repeat(DIRECTIONS[:1], 8, axis=0)
     same = CounterfactualGroup(start="s", clips=tuple(world.clip(f"b{i}", (20, 20), step) for i in range(2)))

@@ -88,11 +88,26 @@ def not_applicable(reason: str) -> FollowingResult:
     return FollowingResult(reason=reason)
 
 
-def with_actions_of(clip: Clip, other: Clip) -> Clip:
-    """The clip with another one's commands; frames, state and text stay its own."""
+def with_actions_of(clip: Clip, other: Clip, num_views: int | None = None) -> Clip:
+    """The clip with another one's commands; video, state and text stay its own.
+
+    Args:
+        num_views: how many of the frames' streams are video; later ones are simulation, which follows the commands
+            after the given frame (a model may read it). None: all.
+    """
     if clip.action.shape[1] != other.action.shape[1]:
         raise ValueError(f"actions of {other.episode} have {other.action.shape[1]} numbers, not {clip.action.shape[1]}")
-    return replace(clip, action=other.action, action_valid=other.action_valid, action_time_s=other.action_time_s)
+    frames = clip.frames
+    if num_views is not None and num_views < len(frames):
+        frames = frames.copy()
+        frames[num_views:, 1:] = other.frames[num_views:, 1:]
+    return replace(
+        clip,
+        frames=frames,
+        action=other.action,
+        action_valid=other.action_valid,
+        action_time_s=other.action_time_s,
+    )
 
 
 def cost_of_swapped_actions(
@@ -103,10 +118,14 @@ def cost_of_swapped_actions(
     seed: int = 0,
     swaps_per_branch: int = 1,
     view: int = 0,
+    num_views: int | None = None,
 ) -> FollowingResult:
     """Predict each branch under its own actions and under those of the next `swaps_per_branch` branches of its group.
 
     Both predictions of a pair use the same seed, one per group. Returns `n/a` with the reason for no groups.
+
+    Args:
+        num_views: see `with_actions_of`.
     """
     if not groups:
         return not_applicable("no counterfactual video: the data has no two episodes from the same start")
@@ -117,19 +136,22 @@ def cost_of_swapped_actions(
         different = [(i, j) for i, j in pairs if not _same_actions(group.clips[i], group.clips[j])]
         num_equal += len(pairs) - len(different)
         if different:
-            swaps += _swaps_of(group, different, predict, (protocol, seed + index, view))
+            swaps += _swaps_of(group, different, predict, (protocol, seed + index, view, num_views))
     if not swaps:
         return FollowingResult(num_equal=num_equal, reason="all branches command the same in this window")
     return FollowingResult(swaps=tuple(swaps), num_equal=num_equal, seed=seed)
 
 
 def _swaps_of(
-    group: CounterfactualGroup, pairs: list[tuple[int, int]], predict: Predict, how: tuple[Protocol, int, int]
+    group: CounterfactualGroup,
+    pairs: list[tuple[int, int]],
+    predict: Predict,
+    how: tuple[Protocol, int, int, int | None],
 ) -> list[Swap]:
-    protocol, seed, view = how
+    protocol, seed, view, num_views = how
     clips = group.clips
     own = sorted({i for i, _ in pairs})
-    asked = [clips[i] for i in own] + [with_actions_of(clips[i], clips[j]) for i, j in pairs]
+    asked = [clips[i] for i in own] + [with_actions_of(clips[i], clips[j], num_views) for i, j in pairs]
     videos = predict(asked, [seed] * len(asked))
     scores = []
     for branch, video in zip(own + [i for i, _ in pairs], videos, strict=True):

@@ -100,7 +100,8 @@ def obedience_pairs(ready: Ready) -> tuple[list[Clip], list[Clip], list[str]]:
     if groups:
         pairs = [(g.clips[i], g.clips[(i + 1) % len(g.clips)], g.start) for g in groups for i in range(len(g.clips))]
         pairs = pairs[:MAX_CLIPS]
-        return [a for a, _, _ in pairs], [with_actions_of(a, b) for a, b, _ in pairs], [start for _, _, start in pairs]
+        others = [with_actions_of(a, b, len(ready.spec.views)) for a, b, _ in pairs]
+        return [a for a, _, _ in pairs], others, [start for _, _, start in pairs]
     episodes = ready.held_out if len(ready.held_out) > 1 else episodes_with(list(ready.data.episodes), ready.view)
     windows = Clips(episodes, ready.spec, stride=ready.spec.num_frames - 1)
     step = max(1, len(windows) // MAX_CLIPS)

@@ -111,7 +111,8 @@ def evaluate_run(
     following = not_applicable("the data has no true videos of other actions from the same start")
     if groups:
         report(f"swapping actions between {branches} true branches of {len(groups)} starts")
-        following = cost_of_swapped_actions(groups, predictor.predict, rules, seed=settings.seed, view=settings.view)
+        how = {"seed": settings.seed, "view": settings.view, "num_views": len(spec.views)}
+        following = cost_of_swapped_actions(groups, predictor.predict, rules, **how)
     return write_results(Path(run_dir), folder, ready, result, following)
 
 
