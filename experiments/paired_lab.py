@@ -41,12 +41,14 @@ class Scenes:
     Args:
         num_training: episodes that training may see.
         num_development, num_test: held-out ones; choices are made on the former, figures are of the latter.
+        num_starts: starts of counterfactual videos, for the cost of swapped actions.
     """
 
     root: Path
     num_training: int
     num_development: int
     num_test: int
+    num_starts: int = 0
     seed: int = 0
 
     def open(self) -> EpisodeSet:
@@ -55,6 +57,7 @@ class Scenes:
         if not (folder / "meta").is_dir():
             sets = TabletopSets(
                 num_episodes=self.num_training + self.num_development + self.num_test,
+                num_counterfactual_starts=self.num_starts,
                 seed=self.seed,
                 simulator=TabletopConfig(
                     num_frames=33, size_px=64, real=RealLike(appearance="light", shared_camera=True)
@@ -63,6 +66,9 @@ class Scenes:
             if not (self.root / "episodes" / "meta").is_dir():
                 simulate_tabletop(sets, self.root, overwrite=True, report=say)
             simulate(str(self.root / "episodes"), folder, SimulateOptions(variants=3), report=say)
+            if self.num_starts:
+                others = folder.parent / "counterfactuals"
+                simulate(str(self.root / "counterfactuals"), others, SimulateOptions(variants=0), report=say)
         return open_dataset(folder)
 
     @property

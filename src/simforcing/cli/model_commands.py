@@ -27,6 +27,7 @@ def train(
     steps: int | None = None,
     batch_size: int | None = None,
     normaliser: Literal["min_max", "quantile", "mean_std"] = "min_max",
+    actions: Literal["stored", "delta", "absolute"] = "stored",
     autoencoder: Literal["tiny", "taef2"] = "tiny",
     taef2: str | None = None,
     scale: Literal["debug", "laptop"] = "laptop",
@@ -54,6 +55,7 @@ def train(
         steps: training steps; default the recipe's.
         batch_size: clips per step; default the recipe's.
         normaliser: of actions and states.
+        actions: read as stored, or converted exactly to increments (delta) or absolute targets.
         autoencoder: tiny (fitted in the run) or, in recipe laptop, taef2.
         taef2: folder or hub id of the TAEF2 weights; default the author's on the hub.
         scale: size of the recipes for pairs: laptop, or debug (seconds, learns nothing).
@@ -77,6 +79,7 @@ def train(
         num_steps=steps,
         batch_size=batch_size,
         normaliser=normaliser,
+        action_form=actions,
         autoencoder=autoencoder,
         taef2_path=taef2,
         scale=scale,

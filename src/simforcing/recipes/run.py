@@ -19,6 +19,7 @@ from simforcing.training.objectives import FlowMatching
 from simforcing.training.trainer import TrainerConfig
 from simforcing.types import DataSpec, Episode, EpisodeSet, Resize, check_choices, check_seed
 from simforcing.types.episodes import ResizePolicy
+from simforcing.types.inputs import ActionForm
 from simforcing.types.normalisers import NormaliserKind
 
 
@@ -34,6 +35,7 @@ class RunOptions:
         held_out: how many episodes are kept for evaluation.
         num_steps, batch_size: of the world model's training.
         normaliser: of actions and states: min_max, quantile or mean_std.
+        action_form: commands are read as stored, or converted exactly to increments or absolute targets.
         autoencoder: tiny (fitted in the run) or, in recipe laptop, taef2 (weights from `taef2_path`, a folder or hub
             id; default the author's).
         scale: of the recipes for paired sets: `laptop` or `debug` (seconds, learns nothing).
@@ -53,6 +55,7 @@ class RunOptions:
     num_steps: int | None = None
     batch_size: int | None = None
     normaliser: NormaliserKind = "min_max"
+    action_form: ActionForm = "stored"
     autoencoder: Literal["tiny", "taef2"] = "tiny"
     taef2_path: str | None = None
     seed: int = 0
@@ -264,7 +267,7 @@ def prepare(
     window = WindowSpec(
         num_frames=num_frames, views=views, resize=Resize(height=height, width=width, policy=options.resize)
     )
-    spec = fit_spec(data, training, window=window, normaliser=options.normaliser)
+    spec = fit_spec(data, training, window=window, normaliser=options.normaliser, action_form=options.action_form)
     return Prepared(spec=spec, training=tuple(training), held_out=tuple(e.name for e in held_out))
 
 

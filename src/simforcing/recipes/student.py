@@ -41,7 +41,8 @@ def from_teacher(recipe: str, data: EpisodeSet, options: RunOptions, objective: 
     require_paired(data, (REAL,), (SIM,))
     bundle = load_bundle(Path(options.teacher))
     scale = SCALES[options.scale]
-    own = replace(options, held_out=options.held_out or len(bundle.about["held_out"]))
+    form = bundle.spec.action.form if options.action_form == "stored" else options.action_form
+    own = replace(options, held_out=options.held_out or len(bundle.about["held_out"]), action_form=form)
     ready = scale.prepare(data, own, REAL)
     spec = student_spec(ready.spec, bundle, options.teacher)
     if options.preset == "release":  # statistics anew in each stage
@@ -78,6 +79,7 @@ def student_spec(mine: DataSpec, bundle: Bundle, where: str) -> DataSpec:
         "actions per window": (mine.num_actions, theirs.num_actions),
         "action layout": (mine.action.layout.name, theirs.action.layout.name),
         "action normaliser": (mine.action.normaliser.kind, theirs.action.normaliser.kind),
+        "form of actions": (mine.action.form, theirs.action.form),
         "state layout": (mine.state and mine.state.layout.name, theirs.state and theirs.state.layout.name),
         "robot": (mine.robot, theirs.robot),
         "view": (SIM, theirs.views[0]),
