@@ -112,11 +112,26 @@ def measure(form: str, size: str, rank: int, *, recompute: bool) -> dict[str, in
     return {**counted, "baseline": before, "peak": peak_bytes() - before}
 
 
-def measured_apart(form: str, args: argparse.Namespace) -> dict[str, int]:
+def measured_apart(form: str, args: argparse.Namespace, *, recompute: bool) -> dict[str, int]:
     """`measure` in a fresh process."""
     command = [sys.executable, __file__, "--form", form, "--size", args.size, "--rank", str(args.rank)]
-    command += ["--recompute"] if args.recompute else []
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    command += ["--recompute"] if recompute else []
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
+def compare(args: argparse.Namespace, *, recompute: bool) -> None:
+    """One line per form, and their ratio."""
+    rounds = [{form: measured_apart(form, args, recompute=recompute) for form in FORMS} for _ in range(args.rounds)]
+    peaks = {form: median(found[form]["peak"] for found in rounds) for form in FORMS}
+    print("activations recomputed layer by layer" if recompute else "activations kept")
+    for form, peak in peaks.items():
+        last = rounds[-1][form]
+        print(
+            f"  {form:10s}  {last['held'] / 1e6:6.1f} M parameters held, {last['trained'] / 1e6:6.1f} M trained;"
+            f" peak {peak / MEBIBYTE:6.0f} MiB above a baseline of {last['baseline'] / MEBIBYTE:.0f}"
+        )
+    ratio = peaks["adapters"] / peaks["two copies"]
+    print(f"  adapters over two copies {ratio:.3f}; aim {AIM:.2f}: {'reached' if ratio <= AIM else 'MISSED'}")
 
 
 def main() -> None:
@@ -124,25 +139,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--size", choices=tuple(SIZES), default="large")
-    parser.add_argument("--recompute", action="store_true", help="keep no activations inside a layer")
     parser.add_argument("--form", choices=FORMS, help="measure this one here, and print JSON")
+    parser.add_argument("--recompute", action="store_true", help="with --form: keep no activations inside a layer")
     args = parser.parse_args()
     if args.form:
         print(json.dumps(measure(args.form, args.size, args.rank, recompute=args.recompute)))
         return
     torch.set_num_threads(1)
-    print(f"OMP_NUM_THREADS=1 python benchmarks/student_memory.py{' --recompute' if args.recompute else ''}")
-    print(f"{describe()}; medians of {args.rounds} processes")
-    rounds = [{form: measured_apart(form, args) for form in FORMS} for _ in range(args.rounds)]
-    peaks = {form: median(found[form]["peak"] for found in rounds) for form in FORMS}
-    for form, peak in peaks.items():
-        last = rounds[-1][form]
-        print(
-            f"{form:10s}  {last['held'] / 1e6:6.1f} M parameters held, {last['trained'] / 1e6:6.1f} M trained;"
-            f" peak {peak / MEBIBYTE:6.0f} MiB above a baseline of {last['baseline'] / MEBIBYTE:.0f}"
-        )
-    ratio = peaks["adapters"] / peaks["two copies"]
-    print(f"adapters over two copies {ratio:.3f}; aim {AIM:.2f}: {'reached' if ratio <= AIM else 'MISSED'}")
+    print("OMP_NUM_THREADS=1 python benchmarks/student_memory.py")
+    print(f"{describe()}; {args.size} size, rank {args.rank}, medians of {args.rounds} processes")
+    for recompute in (False, True):
+        compare(args, recompute=recompute)
 
 
 if __name__ == "__main__":
