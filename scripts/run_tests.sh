@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Run the test suite, then the tests that torch.compile needs apart, and close with the suite's own last line.
+# Run the test suite, one process per core up to four, then the tests that torch.compile needs apart, and close with
+# the suite's own last line.
 # torch.compile fails under the jaxtyping hook, so those tests run in a second call without it.
 set -uo pipefail
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-pytest "$@" 2>&1 | tee "$log"
+cores=$(nproc)
+pytest -n $((cores < 4 ? cores : 4)) --dist loadfile "$@" 2>&1 | tee "$log"
 status=${PIPESTATUS[0]}
 closing=$(grep -E '(passed|failed|error|no tests ran|deselected)' "$log" | tail -n 1)
 

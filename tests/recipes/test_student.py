@@ -203,6 +203,11 @@ def test_preset_release_sets_what_the_release_does_otherwise(planned_run, square
     execute(student, square_pairs, tmp_path / "student", report=quiet)
 
 
+def test_adapters_have_no_second_way_to_read_proprioception(planned_run):
+    with pytest.raises(ValueError, match="choose teacher_state=own, or no lora"):
+        planned_run("student", lora_rank=2, settings=("objective.distill.teacher_state=student",))
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [

@@ -161,6 +161,12 @@ class Run:
         self._check_objective()
         if self.lora is not None and self.start is None:
             raise ValueError("lora adapts the weights of a start; give one, or no lora")
+        distill = getattr(self.objective, "distill", None)
+        if self.lora is not None and distill is not None and distill.teacher_state == "student":
+            raise ValueError(
+                "objective.distill.teacher_state is student, but with lora the teacher is the student's own base network,"
+                " which reads proprioception as stage 1 did; choose teacher_state=own, or no lora"
+            )
         if repeated := sorted({name for name in self.held_out if self.held_out.count(name) > 1}):
             raise ValueError(f"held_out names {', '.join(repeated)} more than once")
         if self.window_stride < 1:
