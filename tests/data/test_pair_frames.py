@@ -11,7 +11,7 @@ import pytest
 
 from simforcing.data.lerobot import read_lerobot
 from simforcing.data.pair_frames import PairFrames, PairReader
-from simforcing.data.pair_record import RECORD_NAME
+from simforcing.data.pair_streams import RECORD_NAME
 from simforcing.data.tabletop import TabletopSets
 from simforcing.recipes.simulate import SimulateOptions, simulate
 from simforcing.sim.tabletop import TabletopConfig

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from simforcing.data.lerobot import read_lerobot
-from simforcing.data.pair_record import variants_root
+from simforcing.data.pair_streams import variants_root
 from simforcing.data.tabletop import VIEW
 from simforcing.data.windows import MASK_LEVEL
 from simforcing.recipes.simulate import SimulateOptions, simulate

@@ -10,7 +10,7 @@ from simforcing.data.clips import Clips
 from simforcing.data.latent_cache import cached_windows
 from simforcing.data.latents import LatentWindows
 from simforcing.data.open import open_dataset
-from simforcing.data.pair_record import variants_root
+from simforcing.data.pair_streams import variants_root
 from simforcing.data.paired import require_paired, variants_beside
 from simforcing.data.spec import fit_spec
 from simforcing.data.windows import WindowSpec

@@ -11,7 +11,7 @@ from pairing import NUM_EPISODES, NUM_FRAMES, SIZE, calibration_of, frames, mask
 from simforcing.data.lerobot import episode_names, read_columns, read_lerobot
 from simforcing.data.lerobot_writer import LeRobotWriter
 from simforcing.data.open import open_dataset
-from simforcing.data.pair_record import variants_root
+from simforcing.data.pair_streams import variants_root
 from simforcing.data.tabletop import VIEW
 from simforcing.recipes import recipe_named
 from simforcing.recipes.execute import execute

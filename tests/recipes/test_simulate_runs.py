@@ -18,7 +18,7 @@ from pairing import NUM_EPISODES, NUM_FRAMES, record, run, tree
 
 from simforcing.data.lerobot import read_lerobot
 from simforcing.data.lerobot_writer import LeRobotWriter
-from simforcing.data.pair_record import variants_root
+from simforcing.data.pair_streams import variants_root
 from simforcing.data.partial_folder import PartialFolder
 from simforcing.data.video import VideoFrames, VideoWriter
 from simforcing.recipes.simulate import SimulateOptions, plan_pairs

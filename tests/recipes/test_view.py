@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from simforcing.data.open import open_dataset
-from simforcing.data.pair_record import RECORD_NAME, variants_root
+from simforcing.data.pair_streams import RECORD_NAME, variants_root
 from simforcing.data.video import VideoFrames
 from simforcing.recipes.simulate import SimulateOptions, simulate
 from simforcing.recipes.view import GAP_PX, PANEL_PX, choose, overlay, thinned, view

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from simforcing.data.backgrounds import BackgroundKind
-from simforcing.data.pair_jobs import PICTURED
-from simforcing.data.pair_record import RECORD_NAME
+from simforcing.data.pair_streams import PICTURED, RECORD_NAME
 from simforcing.types.files import inside
 
 NUMBER = (int, float)

@@ -18,8 +18,7 @@ from simforcing.data.backgrounds import BackgroundKind, clean_plate, mean_image,
 from simforcing.data.footage import chosen_frames
 from simforcing.data.lerobot import episode_names
 from simforcing.data.pair_fields import background_path, require_background, require_episodes
-from simforcing.data.pair_jobs import PICTURED, REAL, SIM
-from simforcing.data.pair_record import paired_record
+from simforcing.data.pair_streams import PICTURED, REAL, SIM, paired_record
 from simforcing.data.resize import resize_frames, resize_nearest
 from simforcing.data.sim_background import background_picture
 from simforcing.data.windows import MASK_LEVEL

@@ -22,6 +22,7 @@ from simforcing.data.depth_video import DepthWriter
 from simforcing.data.lerobot_episode import EncodedVideo
 from simforcing.data.lerobot_stats import ImageStats
 from simforcing.data.pair_parts import OUTCOME_FILE, flush, seal
+from simforcing.data.pair_streams import DEPTH, MASK, PICTURED, REAL, SIM
 from simforcing.data.resize import resize_frames
 from simforcing.data.validate import table_fault
 from simforcing.data.variants import variant_tables
@@ -33,9 +34,7 @@ from simforcing.types import Camera, Episode, FrameSource, Resize, from_json, to
 from simforcing.types.files import read_json, whole_file, write_json
 
 CHUNK = 32  # frames in memory at a time; even, as every second frame is a keyframe
-PICTURED: tuple[BackgroundKind, ...] = ("mean", "plate")  # another one in every episode
 BACKGROUND_FILE = "background.png"
-REAL, SIM, MASK, DEPTH = "real", "sim", "sim_mask", "sim_depth"
 
 
 @dataclass(frozen=True, kw_only=True)

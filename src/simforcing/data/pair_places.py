@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from simforcing.data.pair_record import variants_root
+from simforcing.data.pair_streams import variants_root
 
 
 def parts_root(root: Path) -> Path:

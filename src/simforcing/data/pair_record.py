@@ -2,42 +2,14 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from simforcing.data.backgrounds import BackgroundKind, plain
-from simforcing.data.pair_jobs import PICTURED, REAL, SIM, Outcome, VariantOutcome
+from simforcing.data.pair_jobs import Outcome, VariantOutcome
 from simforcing.data.pair_plan import PairPlan, Shot
-from simforcing.types import EpisodeSet, to_json
-from simforcing.types.files import read_json
+from simforcing.data.pair_streams import PICTURED
+from simforcing.types import to_json
 from simforcing.types.version import package_version
-
-RECORD_NAME = "simulation.json"  # in meta/ of both sets
-
-
-def variants_root(root: Path) -> Path:
-    """Where the variants of a paired set lie."""
-    return root.with_name(f"{root.name}-variants")
-
-
-def job_of(path: Path) -> str | None:
-    """The fingerprint that a record holds; None where there is none."""
-    try:
-        value = read_json(path)
-    except ValueError:
-        return None
-    return value.get("job") if isinstance(value, dict) else None
-
-
-def paired_record(data: EpisodeSet) -> dict[str, Any] | None:
-    """meta/simulation.json of a paired set; None for any other set. Raises ValueError where it is damaged."""
-    path = Path(data.root) / "meta" / RECORD_NAME
-    if not path.is_file() or not {REAL, SIM} <= {one.name for one in data.episodes[0].views}:
-        return None
-    record = read_json(path)
-    if not isinstance(record, dict) or not isinstance(record.get("episodes"), dict) or "background" not in record:
-        raise ValueError(f"{path}: expected an object with episodes and background")
-    return record
 
 
 def record_of(plan: PairPlan, outcomes: Sequence[Outcome]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from simforcing.data.lerobot import episode_names, read_columns
 from simforcing.data.open import open_dataset
-from simforcing.data.pair_record import RECORD_NAME, job_of, variants_root
+from simforcing.data.pair_streams import RECORD_NAME, job_of, variants_root
 from simforcing.data.video import VideoFrames, probe
 from simforcing.types import Episode, EpisodeSet, View
 

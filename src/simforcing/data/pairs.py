@@ -15,23 +15,12 @@ import numpy as np
 
 from simforcing.data.convert import common_fps, extra_by_episode
 from simforcing.data.lerobot_writer import LeRobotWriter
-from simforcing.data.pair_jobs import (
-    BACKGROUND_FILE,
-    DEPTH,
-    MASK,
-    PICTURED,
-    REAL,
-    SIM,
-    Outcome,
-    PairJob,
-    encoded,
-    read_outcome,
-    read_tables,
-)
+from simforcing.data.pair_jobs import BACKGROUND_FILE, Outcome, PairJob, encoded, read_outcome, read_tables
 from simforcing.data.pair_parts import JOB_FILE, fault_of, foreign_files, remove_parts
 from simforcing.data.pair_places import parts_root
 from simforcing.data.pair_plan import PairPlan
-from simforcing.data.pair_record import RECORD_NAME, job_of, record_of, variants_root
+from simforcing.data.pair_record import record_of
+from simforcing.data.pair_streams import DEPTH, MASK, PICTURED, REAL, RECORD_NAME, SIM, job_of, variants_root
 from simforcing.data.partial_folder import PartialFolder, leftovers, remove_leftovers, remove_set, why_kept
 from simforcing.types import to_json
 from simforcing.types.files import read_json, write_json

@@ -10,8 +10,7 @@ from PIL import Image
 
 from simforcing.data.lerobot import episode_names
 from simforcing.data.pair_fields import background_path, require_background
-from simforcing.data.pair_jobs import PICTURED
-from simforcing.data.pair_record import RECORD_NAME
+from simforcing.data.pair_streams import PICTURED, RECORD_NAME
 from simforcing.data.resize import resize_frames
 from simforcing.types import Resize
 from simforcing.types.files import read_json

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from simforcing.data.pair_jobs import REAL, SIM
+from simforcing.data.pair_streams import REAL, SIM
 from simforcing.data.paired import require_paired
 from simforcing.data.trajectory_maps import num_channels
 from simforcing.generation.sampler import SamplerConfig

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from simforcing.data.open import open_dataset
-from simforcing.data.pair_jobs import REAL, SIM
+from simforcing.data.pair_streams import REAL, SIM
 from simforcing.data.tabletop import TabletopSets
 from simforcing.data.validate import describe
 from simforcing.evaluation.pictures import animation

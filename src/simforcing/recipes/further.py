@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from simforcing.data.latents import decode_latents, encode_clips
-from simforcing.data.pair_jobs import REAL, SIM
+from simforcing.data.pair_streams import REAL, SIM
 from simforcing.data.sim_background import background_reader
 from simforcing.evaluation.result import ROWS, TRUE_SIMULATION
 from simforcing.evaluation.scoring import Further, Predict, Reconstruct, Simulation

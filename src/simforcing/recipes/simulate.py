@@ -19,7 +19,8 @@ from simforcing.data.open import open_dataset
 from simforcing.data.pair_jobs import Outcome, PairJob, Rendering, render_pair
 from simforcing.data.pair_places import require_apart, require_place
 from simforcing.data.pair_plan import PairPlan, Shot, layouts_to_keep, pair_bytes
-from simforcing.data.pair_record import in_millimetres, variants_root
+from simforcing.data.pair_record import in_millimetres
+from simforcing.data.pair_streams import variants_root
 from simforcing.data.pairs import write_pairs
 from simforcing.data.resize import resize_camera
 from simforcing.data.validate import describe

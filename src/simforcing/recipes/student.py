@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from simforcing.data.pair_jobs import REAL, SIM
+from simforcing.data.pair_streams import REAL, SIM
 from simforcing.data.paired import require_paired
 from simforcing.models.adapters import LoraConfig
 from simforcing.models.bundle import MODEL, Bundle, load_bundle

@@ -1,6 +1,6 @@
 """Stage 1: a world model of the simulation, the robot alone, with perturbed variants: it knows motion."""
 
-from simforcing.data.pair_jobs import REAL, SIM
+from simforcing.data.pair_streams import REAL, SIM
 from simforcing.data.paired import require_paired
 from simforcing.generation.sampler import SamplerConfig
 from simforcing.recipes.run import AutoencoderPlan, Run, RunOptions, require_tiny

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from simforcing.data.open import open_dataset, require_layout
-from simforcing.data.pair_jobs import REAL, SIM
+from simforcing.data.pair_streams import REAL, SIM
 from simforcing.data.validate import describe
 from simforcing.models.bundle import Bundle
 from simforcing.models.taef2 import HUB_ID

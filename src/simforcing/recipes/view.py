@@ -18,8 +18,8 @@ from simforcing.data.footage import chosen_frames
 from simforcing.data.lerobot import episode_names, read_columns
 from simforcing.data.open import open_dataset
 from simforcing.data.pair_fields import NUMBER, require_background, require_episodes, require_fields
-from simforcing.data.pair_jobs import REAL, SIM
-from simforcing.data.pair_record import RECORD_NAME, in_millimetres, job_of, paired_record, variants_root
+from simforcing.data.pair_record import in_millimetres
+from simforcing.data.pair_streams import REAL, RECORD_NAME, SIM, job_of, paired_record, variants_root
 from simforcing.data.validate import describe
 from simforcing.data.video import write_video
 from simforcing.data.windows import MASK_LEVEL

@@ -8,7 +8,7 @@ import numpy as np
 
 from simforcing.data.footage import chosen_frames
 from simforcing.data.lerobot import episode_names, read_columns
-from simforcing.data.pair_jobs import REAL, SIM
+from simforcing.data.pair_streams import REAL, SIM
 from simforcing.sim.model import RobotModel
 from simforcing.sim.robots import robot_named
 from simforcing.sim.shapes import robot_shapes, shape_poses
