@@ -6,12 +6,12 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from simforcing import cli
+from simforcing.types import EpisodeSet
 
 ROOT = Path(__file__).resolve().parents[2]
 OTHERS = {"device": "cuda:7", "dtype": "bfloat16", "seed": 41, "overwrite": True}
@@ -67,23 +67,28 @@ def test_the_commands_of_a_run_hand_over_the_view_and_the_number_of_steps(monkey
         assert (values["view"], values["num_steps"], values["data"]) == ("wrist", 3, "other")
 
 
-def test_the_demo_computes_in_the_precision_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_the_demo_computes_in_the_precision_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, square_set: EpisodeSet
+):
     from simforcing.recipes import demo
     from simforcing.recipes.prediction import PredictionOptions
 
     seen: list[str] = []
-    episode = SimpleNamespace(views=(SimpleNamespace(name="front"),))
-    monkeypatch.setattr(demo, "open_dataset", lambda data: SimpleNamespace(fingerprint="0" * 64, episodes=(episode,)))
+    monkeypatch.setattr(demo, "open_dataset", lambda data: square_set)
     monkeypatch.setattr(demo, "describe", lambda data: [])
     monkeypatch.setattr(demo, "verified", lambda data, views, report: data)
-    monkeypatch.setattr(demo, "train", lambda *args, **kwargs: seen.append(args[3].dtype))
+    monkeypatch.setattr(demo, "streams_of", lambda recipe, data, options: ("front",))
+    monkeypatch.setattr(demo, "planned", lambda recipe, data, options: options)
+    monkeypatch.setattr(demo, "training_cost", lambda run, data: "")
+    monkeypatch.setattr(demo, "execute", lambda run, *args, **kwargs: seen.append(run.dtype))
 
     def evaluate(*args: Any, options: PredictionOptions, **kwargs: Any) -> None:
         raise Reached(options.dtype)
 
     monkeypatch.setattr(demo, "evaluate_run", evaluate)
+    options = PredictionOptions(data="mine", dtype="bfloat16")
     with pytest.raises(Reached, match="bfloat16"):
-        demo.demo(tmp_path, options=PredictionOptions(data="mine", dtype="bfloat16"), report=lambda line: None)
+        demo.demo(tmp_path, size=demo.SIZES["smoke"], options=options, report=lambda line: None)
     assert seen == ["bfloat16"]
 
 
