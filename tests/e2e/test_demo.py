@@ -42,8 +42,8 @@ def test_the_demo_runs_on_its_own_data_on_yours_and_again(tmp_path: Path):
     assert "min" in first.stderr.splitlines()[0] or " s on two CPU cores" in first.stderr.splitlines()[0]
     assert "MB of disk" in first.stderr.splitlines()[0]
     table = next((tmp_path / "smoke").glob("tabletop-*"))
-    for mine, stage in ((table / "episodes", "run"), (table / "episodes", "run"), (table / "pairs/episodes", "student")):
-        result = run(*demo, "--data", mine)
+    for name, stage in (("episodes", "run"), ("episodes", "run"), ("pairs/episodes", "student")):
+        result = run(*demo, "--data", table / name)
         assert result.returncode == 0, result.stderr
         assert "/data-" in result.stderr.splitlines()[-1]
         assert f"/{stage}/evaluation" in result.stderr.splitlines()[-1]

@@ -71,8 +71,8 @@ SIZES = {
         num_counterfactual_starts=8,
         num_frames=33,
         held_out=24,
-        teacher_steps=600,
-        student_steps=400,
+        teacher_steps=1200,
+        student_steps=1000,
     ),
     "long": DemoSize(
         scale="laptop",
@@ -83,8 +83,8 @@ SIZES = {
         num_counterfactual_starts=8,
         num_frames=33,
         held_out=24,
-        teacher_steps=1000,
-        student_steps=900,
+        teacher_steps=2400,
+        student_steps=2200,
     ),
 }
 

@@ -159,14 +159,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self._check_objective()
-        if self.lora is not None and self.start is None:
-            raise ValueError("lora adapts the weights of a start; give one, or no lora")
-        distill = getattr(self.objective, "distill", None)
-        if self.lora is not None and distill is not None and distill.teacher_state == "student":
-            raise ValueError(
-                "objective.distill.teacher_state is student, but with lora the teacher is the student's own base network,"
-                " which reads proprioception as stage 1 did; choose teacher_state=own, or no lora"
-            )
+        self._check_lora()
         if repeated := sorted({name for name in self.held_out if self.held_out.count(name) > 1}):
             raise ValueError(f"held_out names {', '.join(repeated)} more than once")
         if self.window_stride < 1:
@@ -183,6 +176,18 @@ class Run:
         for name, (reads, given) in pairs.items():
             if reads != given:
                 raise ValueError(f"model.{name} is {reads}, but autoencoder and data give {given}")
+
+    def _check_lora(self) -> None:
+        if self.lora is None:
+            return
+        if self.start is None:
+            raise ValueError("lora adapts the weights of a start; give one, or no lora")
+        distill = self.objective.distill if isinstance(self.objective, Distillation) else None
+        if distill is not None and distill.teacher_state == "student":
+            raise ValueError(
+                "objective.distill.teacher_state is student, but with lora the teacher is the student's base network"
+                " and reads proprioception as stage 1 did; choose teacher_state=own, or no lora"
+            )
 
     def _check_objective(self) -> None:
         objective = self.objective

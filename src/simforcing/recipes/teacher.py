@@ -1,9 +1,9 @@
 """Stage 1: a world model of the simulation, the robot alone, with perturbed variants: it knows motion."""
 
 from simforcing.data.pair_streams import REAL, SIM
-from simforcing.data.paired import require_paired
+from simforcing.data.paired import require_paired, variants_beside
 from simforcing.generation.sampler import SamplerConfig
-from simforcing.recipes.run import AutoencoderPlan, Run, RunOptions, require_tiny
+from simforcing.recipes.run import AutoencoderPlan, Prepared, Run, RunOptions, require_tiny
 from simforcing.recipes.scale import SCALES
 from simforcing.training.objectives import FlowMatching
 from simforcing.types import EpisodeSet
@@ -33,6 +33,12 @@ def teacher(data: EpisodeSet, options: RunOptions) -> Run:
         autoencoder=AutoencoderPlan(config=autoencoder, views=(REAL, SIM)),
         model=scale.model(ready, autoencoder.channels),
         objective=FlowMatching(weight="clean", action_dropout=0.1),
-        trainer=scale.trainer(options, num_windows),
+        trainer=scale.trainer(options, num_windows * (1 + variants_per_episode(data, ready))),
         sampler=SamplerConfig(num_steps=4),
     )
+
+
+def variants_per_episode(data: EpisodeSet, ready: Prepared) -> int:
+    """How many perturbed variants a training episode has, rounded."""
+    variants = variants_beside(data)
+    return 0 if variants is None else round(len(variants.of(ready.training)) / len(ready.training))
