@@ -72,7 +72,7 @@ SCALES = {
         max_channels=96,
         size=near_size,
         visits=8,
-        min_steps=200,
+        min_steps=100,
         max_steps=2400,
         training={
             "batch_size": 8,
