@@ -29,6 +29,7 @@ from simforcing.types.files import write_json
 
 SEEDS = (0, 1)
 STEPS, TEACHER_STEPS, STUDENT_STEPS = 300, 400, 200
+BATCH = 16  # fixed here, whatever the recipe's default becomes
 VELOCITY = ("model.head=plain", "model.predicts=velocity")
 NARROW_LATENTS = ("autoencoder.config.channels=24", "model.channels=24")
 WIDE = (
@@ -40,7 +41,7 @@ WIDE = (
 ROWS: dict[str, dict[str, Any]] = {
     "ours": {},
     "batch 8, 600 steps": {"batch_size": 8, "num_steps": 2 * STEPS},
-    "student": {"recipe": "student"},
+    "student": {"recipe": "student", "settings": ("objective.flow_sim=0.1",)},
     "student, sim weight 1": {"recipe": "student", "settings": ("objective.flow_sim=1.0",)},
     "plain head": {"settings": ("model.head=plain",)},
     "velocity, plain head": {"settings": VELOCITY},
@@ -82,9 +83,9 @@ def unit(folder: Path, data: EpisodeSet, scenes: Scenes, name: str, seed: int) -
     if recipe == "student":
         teacher = folder / "runs" / f"teacher-{seed}"
         cache = str(folder / f"latents-teacher-{seed}")
-        trained(data, "teacher", RunOptions(num_steps=TEACHER_STEPS, cache=cache, **shared), teacher)
+        trained(data, "teacher", RunOptions(num_steps=TEACHER_STEPS, batch_size=BATCH, cache=cache, **shared), teacher)
         changes |= {"teacher": str(teacher), "num_steps": STUDENT_STEPS, "cache": cache}
-    options = RunOptions(**({"num_steps": STEPS} | shared | changes))
+    options = RunOptions(**({"num_steps": STEPS, "batch_size": BATCH} | shared | changes))
     plan, bundle, cpu_s = trained(data, recipe, options, folder / "runs" / result_path(folder, name, seed).stem)
     _, test = parted(data, plan, scenes)
     predictor = Predictor(bundle, plan.sampler)
