@@ -6,7 +6,7 @@ from torch import nn
 
 from simforcing.flow.path import per_frame, velocity_from_clean
 from simforcing.generation.sampler import SamplerConfig, draw_noise, sample
-from simforcing.nn.batch import Conditions, Streams
+from simforcing.nn.batch import Conditions, SimCondition, Streams
 
 SHAPE = (1, 3, 2, 4, 4)
 
@@ -74,3 +74,54 @@ class Policy(nn.Module):
 def test_a_model_that_does_not_denoise_video_is_refused():
     with pytest.raises(ValueError, match="does not denoise video"):
         sample(Policy(), *inputs(), SamplerConfig(num_steps=1))
+
+
+class Steered(nn.Module):
+    """Clean latents 1, plus 2 where actions are given, plus the simulation's where its gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.videos: list[int] = []
+
+    def forward(
+        self, noisy: Streams, sigma: Streams, conditions: Conditions, sim: SimCondition | None = None
+    ) -> Streams:
+        branches = noisy.video.shape[0] // conditions.action.shape[0]
+        self.videos.append(noisy.video.shape[0])
+        directed = (conditions.action.abs().amax(dim=(1, 2)) > 0).repeat(branches)
+        clean = torch.ones_like(noisy.video) + 2.0 * directed[:, None, None, None, None, None]
+        if sim is not None:
+            clean = clean + sim.gate[:, None, None, None, None, None] * sim.latents.repeat(branches, 1, 1, 1, 1, 1)
+        return Streams(video=velocity_from_clean(noisy.video, clean, per_frame(sigma.video)))
+
+
+def steered(weight: float, **settings) -> tuple[torch.Tensor, list[int]]:
+    """Where sampling ends under a simulation of fours, and how many videos each pass held."""
+    given, observed, conditions, noise = inputs()
+    model, sim = Steered(), torch.full_like(given, 4.0)
+    how = SamplerConfig(num_steps=3, sim_guidance=weight, **settings)
+    return sample(model, given, observed, conditions, noise, how, sim)[:, :, 1:], model.videos
+
+
+@pytest.mark.parametrize("solver", ["euler", "heun"])
+@pytest.mark.parametrize("weight", [0.0, 0.3, 0.6, 1.0, 1.5])
+def test_guidance_mixes_with_and_without_simulation(weight: float, solver: str):
+    found, _ = steered(weight, solver=solver)
+    assert torch.allclose(found, torch.full_like(found, 3.0 + 4.0 * weight), atol=1e-4)
+
+
+@pytest.mark.parametrize("weight", [0.3, 1.0])
+def test_action_guidance_under_simulation_is_of_the_conditioned_velocity(weight: float):
+    found, _ = steered(weight, action_guidance=1.5)
+    # v + (a - 1) (v_on - v_on0), and dropping the actions takes 2 away
+    assert torch.allclose(found, torch.full_like(found, 3.0 + 4.0 * weight + 0.5 * 2.0), atol=1e-4)
+
+
+@pytest.mark.parametrize(("weight", "videos"), [(0.0, 2), (0.6, 4), (1.0, 2)])
+def test_a_step_is_one_pass_and_guidance_doubles_its_videos(weight: float, videos: int):
+    assert steered(weight)[1] == [videos] * 3
+
+
+def test_settings_of_guidance_that_mean_nothing_are_refused():
+    with pytest.raises(ValueError, match=r"sim_guidance is -0\.1; it must be at least 0"):
+        SamplerConfig(sim_guidance=-0.1)

@@ -12,8 +12,11 @@ import pytest
 import torch
 
 from simforcing.data.clips import Clips
+from simforcing.data.latents import LatentWindows
+from simforcing.data.open import open_dataset
 from simforcing.generation.rollout import Predictor
-from simforcing.models.bundle import MODEL, load_bundle
+from simforcing.models.bundle import MODEL, bundle_sha256, load_bundle
+from simforcing.nn.batch import Streams
 from simforcing.nn.tensor_file import read_tensors
 from simforcing.recipes.execute import execute
 from simforcing.recipes.prediction import stored_sampler
@@ -23,7 +26,6 @@ from simforcing.recipes.train import planned
 from simforcing.training.interrupt import Interrupted
 from simforcing.training.log import read_log
 from simforcing.types import EpisodeSet
-from simforcing.types.files import file_sha256
 
 
 def quiet(line: str) -> None:
@@ -58,7 +60,7 @@ def test_a_student_reads_numbers_as_its_teacher_does(planned_run, square_teacher
 
 def test_the_teacher_is_untouched_and_every_term_is_logged(student_run: Path, square_teacher: Path):
     bundle = load_bundle(student_run)
-    assert file_sha256(square_teacher / MODEL) == bundle.about["run"]["start"]["sha256"]
+    assert bundle_sha256(square_teacher) == bundle.about["run"]["start"]["sha256"]
     records = read_log(student_run / "log.jsonl")
     names = {"flow_real", "flow_sim", "motion_real", "motion_sim", "value_real", "value_sim"}
     assert all(set(record["terms"]) == names for record in records)
@@ -129,11 +131,8 @@ def test_a_student_of_adapters_is_an_ordinary_run_afterwards(planned_run, square
 
 
 def test_the_two_forms_of_the_teacher_teach_the_same(planned_run, square_pairs: EpisodeSet):
-    """A second copy, and the base network inside a student with adapters: equal targets, so equal first losses."""
-    from simforcing.data.latents import LatentWindows
-    from simforcing.training.draws import draw
-
-    losses = []
+    """A second copy, and the base network inside a student with adapters that has moved away from it."""
+    teachers, velocities, students = [], [], []
     for lora_rank in (None, 2):
         run = planned_run("student", lora_rank=lora_rank)
         assert run.start is not None
@@ -143,8 +142,19 @@ def test_the_two_forms_of_the_teacher_teach_the_same(planned_run, square_pairs: 
         batch = windows.batch([0, 1])
         model = starting_model(run)
         objective = bound_objective(run, model, torch.device("cpu"))
-        losses.append(objective(model, batch, draw(batch, 0, 0, range(2))))
-    assert torch.equal(losses[0].total, losses[1].total)
+        if lora_rank is not None:  # a student that has moved: its teacher must not move with it
+            generator = torch.Generator().manual_seed(0)
+            moved = [p for name, p in model.named_parameters() if name.endswith("lora_b")]
+            for parameter in moved:
+                torch.nn.init.normal_(parameter, std=0.1, generator=generator)
+        teachers.append(objective.keywords["teacher"])
+        noisy, level = Streams(video=batch.sim), Streams(video=torch.full(batch.observed.shape, 0.5))
+        with torch.no_grad():
+            velocities.append(teachers[-1](noisy, level, batch.conditions).video)
+            students.append(model(noisy, level, batch.conditions).video)
+    assert torch.equal(*velocities)
+    assert torch.equal(velocities[0], students[0])  # a second copy has not moved yet
+    assert not torch.allclose(velocities[1], students[1])
 
 
 def test_a_teacher_of_other_windows_or_normaliser_is_refused_with_both_sides(
@@ -176,6 +186,38 @@ def test_a_teacher_that_changed_is_never_taken_for_the_old_one(
     shutil.copy(tmp_path / "other" / MODEL, teacher / MODEL)
     with pytest.raises(ValueError, match="the run that it starts from has changed"):
         execute(run, square_pairs, tmp_path / "student", report=quiet)
+
+
+def test_variants_join_the_students_simulation_branch_where_a_run_asks_for_it(paired: Path, tmp_path: Path):
+    data = open_dataset(paired)
+    options = RunOptions(scale="debug", held_out=1, num_steps=4)
+    teacher = planned("teacher", data, options)
+    assert teacher.variants
+    assert teacher.variants_fingerprint
+    execute(teacher, data, tmp_path / "teacher", report=quiet)
+    lines: list[str] = []
+    with_variants = replace(options, teacher=str(tmp_path / "teacher"), settings=("variants=true",))
+    execute(planned("student", data, with_variants), data, tmp_path / "student", report=lines.append)
+    assert any("perturbed variants" in line for line in lines)
+    terms = read_log(tmp_path / "student" / "log.jsonl")[-1]["terms"]
+    assert terms["flow_sim"] > 0
+
+
+def test_options_that_a_recipe_would_ignore_are_refused(planned_run, square_set: EpisodeSet, square_pairs: EpisodeSet):
+    for recipe, options, message in (
+        ("laptop", {"max_episodes": 2}, "max_episodes is 2, but recipe laptop has none; recipes: student"),
+        ("sft", {"lora_rank": 2}, "lora_rank is 2, but recipe sft has none; recipes: student, joint"),
+        ("teacher", {"teacher": "elsewhere"}, "teacher is elsewhere, but recipe teacher has none"),
+        ("rendered", {"preset": "release"}, "preset is release, but recipe rendered has none"),
+        ("teacher", {"views": ("front",)}, "cameras front: recipe teacher learns the streams real and sim"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            planned(recipe, square_set if recipe == "laptop" else square_pairs, RunOptions(**options))
+
+
+def test_a_student_holds_out_what_its_teacher_does(planned_run):
+    with pytest.raises(ValueError, match="held_out is 2, but the teacher holds out 1 episodes of this set"):
+        planned_run("student", held_out=2)
 
 
 def test_a_set_without_pairs_is_refused_in_one_line(square_set: EpisodeSet):
@@ -216,11 +258,21 @@ def test_adapters_have_no_second_way_to_read_proprioception(planned_run):
         ("objective.distill.aim=value", "no field 'aim'; fields: target"),
         ("objective.distill.target=speed", "'speed' is not one of 'motion'"),
         ("objective.condition=null", "give both or neither"),
+        ("objective.distill.first_frame=predicted", "choose first_frame=observed, or a teacher that predicts velocity"),
+        ("objective.condition.kept=[2,3]", "kept is .*; expected a range within"),
     ],
 )
 def test_a_setting_that_means_nothing_is_refused_with_the_choices(setting: str, message: str, planned_run):
     with pytest.raises(ValueError, match=message):
         planned_run("student", settings=(setting,))
+
+
+@pytest.fixture(scope="module")
+def default_run(planned_run, square_pairs: EpisodeSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two steps with every choice as the recipe has it."""
+    out = tmp_path_factory.mktemp("usual") / "run"
+    execute(planned_run("student", num_steps=2), square_pairs, out, report=quiet)
+    return out
 
 
 @pytest.mark.parametrize(
@@ -233,20 +285,24 @@ def test_a_setting_that_means_nothing_is_refused_with_the_choices(setting: str, 
         ("objective.distill.teacher=shuffled",),
         ("objective.distill.teacher=true",),
         ("objective.distill.sees=real",),
-        ("objective.distill.first_frame=predicted", "objective.distill.first_difference=false"),
+        ("objective.distill.first_difference=false",),
+        ("objective.distill.weighting=flow",),
+        ("objective.distill.weighting=falling",),
+        ("objective.sigma.dtype=bfloat16",),
+        ("objective.weight=published",),
         ("objective.distill=null",),
         ("objective.condition=null", "model.sim_condition=false"),
         ("objective.flow_sim=0", "objective.condition.rate=0.2"),
         ("objective.action_dropout=0.5",),
-        ("variants=true",),
         ("spec.sim_wording=sim", "spec.wording=real"),
     ],
 )
 def test_every_choice_of_the_method_is_a_value_that_trains(
-    settings: tuple[str, ...], planned_run, square_pairs: EpisodeSet, tmp_path: Path
+    settings: tuple[str, ...], planned_run, square_pairs: EpisodeSet, default_run: Path, tmp_path: Path
 ):
     run = planned_run("student", num_steps=2, settings=settings)
     execute(run, square_pairs, tmp_path, report=quiet)
-    losses = [record["loss"] for record in read_log(tmp_path / "log.jsonl")]
-    assert len(losses) == 2
+    losses, usual = ([r["loss"] for r in read_log(folder / "log.jsonl")] for folder in (tmp_path, default_run))
+    assert len(losses) == len(usual) == 2
     assert all(0 < loss < 100 for loss in losses)
+    assert losses != usual

@@ -342,6 +342,22 @@ def test_sigma_may_be_rounded_as_in_the_release():
     assert float(first) == pytest.approx(float(second), rel=0.05)
 
 
+def test_the_teacher_is_asked_in_the_words_of_what_it_sees():
+    model, teacher, batch = network(), network(1), pairs()
+    worded = replace(batch, sim_text=encode_bytes(["a", "b", "c", "d"]))
+    said = replace(batch, conditions=replace(batch.conditions, text=worded.sim_text))
+    alike = loss_of(Distillation(condition=None), model, said, teacher=teacher).terms
+    found = loss_of(Distillation(condition=None), model, worded, teacher=teacher).terms
+    assert float(found["motion_sim"]) == pytest.approx(float(alike["motion_sim"]), rel=1e-9)
+
+
+def test_a_shuffled_teacher_needs_another_clip():
+    one, draws = (map_tensors(record, lambda tensor: tensor[:1]) for record in (pairs(), draws_of(pairs())))
+    objective = Distillation(distill=DistillConfig(teacher="shuffled"))
+    with pytest.raises(ValueError, match="a batch of one clip has none"):
+        objective(network(), one, draws, teacher=network(1))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -12,6 +12,7 @@ from simforcing.flow.guidance import guide
 from simforcing.flow.path import frame_sigma, per_frame
 from simforcing.flow.schedule import SHIFT, sampling_sigmas
 from simforcing.flow.solver import SOLVERS
+from simforcing.models.world_model import WorldModel
 from simforcing.nn.batch import Conditions, SimCondition, Streams, without_actions
 from simforcing.types import check_choices
 
@@ -65,7 +66,8 @@ def sample(
     """Clean latents of every frame: the given ones as they are, the others generated.
 
     With simulation latents the velocity is v_off + w (v_on - v_off), and action guidance adds (a - 1) (v_on - v_on0);
-    without them it is v0 + a (v - v0), where 0 = dropped actions.
+    without them, or with w = 0 (ours: nothing of the condition path is left then), it is v0 + a (v - v0), where 0 =
+    dropped actions. Keys and values of actions and text are computed once for all steps and branches.
 
     Args:
         given: latents; only the observed frames are read.
@@ -78,6 +80,10 @@ def sample(
     dropped = torch.ones(noise.shape[0], dtype=torch.bool, device=noise.device)
     undirected = without_actions(conditions, dropped)
     w, a = config.sim_guidance, config.action_guidance
+    contexts = {}
+    if isinstance(model, WorldModel) and model.has_context:
+        contexts = {"directed": model.context(conditions, noise)}
+        contexts |= {"undirected": model.context(undirected, noise)} if a != 1 else {}
 
     def predict(z: Tensor, level: Tensor, seen: Conditions, gates: Sequence[float]) -> list[Tensor]:
         """Velocities of one branch per gate, from one pass."""
@@ -87,8 +93,9 @@ def sample(
             condition = SimCondition(latents=sim, gate=gate)
         branches = len(gates)
         noisy, levels = z.repeat(branches, 1, 1, 1, 1, 1), level.repeat(branches, 1)
-        args = () if condition is None else (condition,)
-        video = model(Streams(video=noisy), Streams(video=levels), seen, *args).video
+        known = {} if condition is None else {"sim": condition}
+        known |= {"context": contexts["directed" if seen is conditions else "undirected"]} if contexts else {}
+        video = model(Streams(video=noisy), Streams(video=levels), seen, **known).video
         if video is None:
             raise ValueError("this model does not denoise video; a sampler of video needs one that does")
         return list(video.chunk(branches))

@@ -5,6 +5,7 @@ model.safetensors         the world model (averaged weights)
 autoencoder.safetensors   the autoencoder, its latent statistics included
 """
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from simforcing.models.world_model import WorldModel, WorldModelConfig
 from simforcing.nn.strict import load_strictly
 from simforcing.nn.tensor_file import read_tensors, write_tensors
 from simforcing.types import DataSpec, from_json, to_json
-from simforcing.types.files import read_json, write_json
+from simforcing.types.files import file_sha256, read_json, write_json
 from simforcing.types.version import package_version
 
 FORMAT = 1
@@ -90,6 +91,12 @@ def load_bundle(folder: Path) -> Bundle:
     load_strictly(model, read_tensors(folder / MODEL), str(folder / MODEL))
     load_strictly(autoencoder, read_tensors(folder / AUTOENCODER), str(folder / AUTOENCODER))
     return Bundle(model=model.eval(), autoencoder=autoencoder.eval(), spec=spec, about=config["about"], source=where)
+
+
+def bundle_sha256(folder: Path) -> str:
+    """Of all three files of a bundle. ValueError, naming the file, where one cannot be read."""
+    digests = [file_sha256(Path(folder) / name) for name in (CONFIG, MODEL, AUTOENCODER)]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def require_finished(folder: Path) -> None:

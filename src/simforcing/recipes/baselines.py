@@ -7,7 +7,8 @@ from simforcing.data.pair_streams import REAL, SIM
 from simforcing.data.paired import require_paired
 from simforcing.data.trajectory_maps import num_channels
 from simforcing.generation.sampler import SamplerConfig
-from simforcing.recipes.run import AutoencoderPlan, Run, RunOptions, require_tiny
+from simforcing.recipes.prepare import require_tiny
+from simforcing.recipes.run import AutoencoderPlan, Run, RunOptions
 from simforcing.recipes.scale import SCALES
 from simforcing.recipes.teacher import WINDOW_STRIDE
 from simforcing.training.distillation import ConditionConfig, Distillation
@@ -28,13 +29,15 @@ def rendered(data: EpisodeSet, options: RunOptions) -> Run:
     So it needs robot model, camera and renderer where the student needs none (the way of GeniWorld and RoboDream).
     """
     always = ConditionConfig(rate=1.0, corruption_rate=0.0)
-    run = real_only("rendered", data, options, network={"sim_condition": True})
-    return replace(
-        run,
-        spec=replace(run.spec, sim_views=(SIM,)),
+    run = real_only(
+        "rendered",
+        data,
+        options,
+        network={"sim_condition": True},
+        spec={"sim_views": (SIM,)},
         objective=Distillation(weight="clean", flow_sim=0.0, distill=None, condition=always),
-        sampler=replace(run.sampler, sim_source="true", sim_guidance=1.0),
     )
+    return replace(run, sampler=replace(run.sampler, sim_source="true", sim_guidance=1.0))
 
 
 def modulation(data: EpisodeSet, options: RunOptions) -> Run:
@@ -62,12 +65,14 @@ def real_only(
     *,
     network: dict[str, Any] | None = None,
     spec: dict[str, Any] | None = None,
+    objective: FlowMatching | Distillation | None = None,
 ) -> Run:
     """A world model of the pairs' real video, from scratch, in the latents that a teacher of the same seed has.
 
     Args:
         network: fields of the model's config other than the usual ones.
         spec: likewise of the spec.
+        objective: other than flow matching of the real video.
 
     Raises:
         ValueError: no pairs, or a teacher, which none of these has.
@@ -88,7 +93,7 @@ def real_only(
         max_episodes=options.max_episodes,
         autoencoder=AutoencoderPlan(config=autoencoder, views=(REAL, SIM)),
         model=scale.model(ready, autoencoder.channels, **(network or {})),
-        objective=FlowMatching(weight="clean", action_dropout=0.0),
+        objective=objective or FlowMatching(weight="clean", action_dropout=0.0),
         trainer=scale.trainer(options, num_windows),
         sampler=SamplerConfig(num_steps=4),
     )

@@ -3,7 +3,8 @@
 from simforcing.generation.sampler import SamplerConfig
 from simforcing.models.autoencoder import TinyAutoencoderConfig
 from simforcing.models.presets import tiny_world_model
-from simforcing.recipes.run import AutoencoderPlan, Run, RunOptions, prepare, require_tiny
+from simforcing.recipes.prepare import Limits, prepare, require_tiny
+from simforcing.recipes.run import AutoencoderPlan, Run, RunOptions
 from simforcing.training.objectives import FlowMatching
 from simforcing.types import EpisodeSet
 
@@ -11,7 +12,7 @@ from simforcing.types import EpisodeSet
 def debug(data: EpisodeSet, options: RunOptions) -> Run:
     """Seconds, one core, under 1 GB; predictions stay near the given frame. For tests and first steps with own data."""
     require_tiny(options, "debug")
-    ready = prepare(data, options, max_frames=9, multiple=16, size=lambda _: (32, 32))
+    ready = prepare(data, options, Limits(max_frames=9, multiple=16, size=lambda _: (32, 32)))
     channels = 16
     return Run(
         recipe="debug",

@@ -1,5 +1,6 @@
 """`make demo`: table-top data, its simulation, teacher, student, predictions, report, on a CPU, in minutes."""
 
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -141,6 +142,8 @@ def train_stages(
         return train(size.data_recipe, ALONE, stored)
     shared = replace(stored, held_out=held_out, scale=size.scale, cache=str(out / LATENTS))
     own_steps = options.data is not None  # the table top's numbers of steps are for its number of windows
+    if options.overwrite and (out / LATENTS).is_dir():
+        shutil.rmtree(out / LATENTS)  # of the autoencoder that the new teacher replaces
     report("stage 1: a teacher that knows motion, from simulation alone")
     teacher = train("teacher", TEACHER, replace(shared, num_steps=None if own_steps else size.teacher_steps))
     report("stages 2 and 3: a student that learns real video and keeps the teacher's motion")

@@ -29,6 +29,7 @@ from simforcing.recipes.run import Run
 from simforcing.recipes.start import bound_objective, finished_model, start_autoencoder, starting_model
 from simforcing.recipes.validation import held_out_loss
 from simforcing.training.checkpoint import CHECKPOINT_FOLDER, named_differences, sole_owner
+from simforcing.training.distillation import Distillation
 from simforcing.training.distributed import join_world
 from simforcing.training.trainer import LOG_NAME, train
 from simforcing.types import EpisodeSet, to_json
@@ -73,6 +74,11 @@ def execute(
     require_apart(out, data.root)
     training, prepared = run.training(data.episodes), None
     with join_world(run.trainer.device) as world, ExitStack() as stack:
+        if world.size > 1 and run.variants and isinstance(run.objective, Distillation):
+            raise ValueError(
+                "variants is true: clips without real video fall unevenly on several processes, whose mean would"
+                " not be that of one; train with variants=false, or in one process"
+            )
         if world.is_first:
             stack.enter_context(sole_owner(out, PREPARE_LOCK))
             claim(run, out, overwrite=overwrite)

@@ -5,7 +5,8 @@ from simforcing.models.autoencoder import TinyAutoencoderConfig
 from simforcing.models.presets import tiny_world_model
 from simforcing.models.taef2 import CHANNELS as TAEF2_CHANNELS
 from simforcing.models.taef2 import HUB_ID, Taef2Config
-from simforcing.recipes.run import AutoencoderPlan, Prepared, Run, RunOptions, prepare
+from simforcing.recipes.prepare import Limits, Prepared, prepare
+from simforcing.recipes.run import AutoencoderPlan, Run, RunOptions
 from simforcing.training.objectives import FlowMatching
 from simforcing.types import EpisodeSet
 
@@ -22,7 +23,8 @@ def laptop(data: EpisodeSet, options: RunOptions) -> Run:
     Expected on nine DROID episodes and on nineteen of Bridge: docs/real-data.md.
     """
     taef2 = options.autoencoder == "taef2"
-    ready = prepare(data, options, max_frames=17, multiple=16, size=near_size, temporal_factor=1 if taef2 else 4)
+    limits = Limits(max_frames=17, multiple=16, size=near_size, temporal_factor=1 if taef2 else 4)
+    ready = prepare(data, options, limits)
     stride, batch_size = 1 if taef2 else 2, options.batch_size or 8
     num_windows = ready.num_windows(stride)
     if taef2:

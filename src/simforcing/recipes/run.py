@@ -1,13 +1,11 @@
 """A Run: everything that fixes a training, as values; and what every recipe has in common in building one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from simforcing.data.clips import Clips
-from simforcing.data.spec import fit_spec
 from simforcing.data.trajectory_maps import num_channels
-from simforcing.data.windows import WindowSpec, split_episodes
+from simforcing.data.windows import split_episodes
 from simforcing.generation.sampler import SamplerConfig
 from simforcing.models.adapters import LoraConfig
 from simforcing.models.autoencoder import TinyAutoencoderConfig
@@ -17,7 +15,7 @@ from simforcing.models.world_model import WorldModelConfig
 from simforcing.training.distillation import Distillation
 from simforcing.training.objectives import FlowMatching
 from simforcing.training.trainer import TrainerConfig
-from simforcing.types import DataSpec, Episode, EpisodeSet, Resize, check_choices, check_seed
+from simforcing.types import DataSpec, Episode, check_choices, check_seed
 from simforcing.types.episodes import ResizePolicy
 from simforcing.types.inputs import ActionForm
 from simforcing.types.normalisers import NormaliserKind
@@ -119,7 +117,7 @@ class Start:
 
     Args:
         path: its folder.
-        sha256: of its model.safetensors, so that another one is never taken for it.
+        sha256: of its network, autoencoder and config, so that another run is never taken for it.
     """
 
     path: str
@@ -136,6 +134,7 @@ class Run:
         held_out: names of the episodes that training never sees.
         max_episodes: training takes at most so many of the others, by a hash of (seed, name).
         variants: perturbed variants of the training episodes join in, where the set has them.
+        variants_fingerprint: of the set of variants beside the data, None where there is none.
         start: the run that this one starts from, and whose network is the frozen teacher where the objective has one.
         lora: train low-rank adapters beside the start's frozen weights, which then are the teacher too: one copy.
 
@@ -154,6 +153,7 @@ class Run:
     sampler: SamplerConfig
     max_episodes: int | None = None
     variants: bool = False
+    variants_fingerprint: str | None = None
     start: Start | None = None
     lora: LoraConfig | None = None
 
@@ -199,9 +199,20 @@ class Run:
                     f"objective.condition is {objective.condition}, but model.sim_condition is"
                     f" {self.model.sim_condition}; give both or neither"
                 )
+            if (
+                objective.distill is not None
+                and objective.distill.first_frame == "predicted"
+                and self.model.predicts == "clean"
+            ):
+                raise ValueError(
+                    "objective.distill.first_frame is predicted, but model.predicts is clean: such a network says"
+                    " nothing of the given frame; choose first_frame=observed, or a teacher that predicts velocity"
+                )
             if objective.needs_teacher and self.start is None:
                 raise ValueError(f"objective.distill.teacher is {objective.distill}, but there is no start to be it")
             return
+        if self.model.sim_condition:
+            raise ValueError("model.sim_condition is true, but objective FlowMatching never conditions on simulation")
         noised = [name for name in ("video", "action") if getattr(objective.sigma, name)]
         if missing := [name for name in noised if name not in self.model.denoises]:
             raise ValueError(
@@ -220,79 +231,3 @@ class Run:
         if self.max_episodes is None or self.max_episodes >= len(allowed):
             return allowed
         return split_episodes(allowed, count=self.max_episodes, seed=self.seed)[1]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """What a recipe decides about a data set before it chooses networks."""
-
-    spec: DataSpec
-    training: tuple[Episode, ...]
-    held_out: tuple[str, ...]
-
-    def num_windows(self, stride: int) -> int:
-        """Training windows that start every `stride` frames."""
-        return len(Clips(self.training, self.spec, stride=stride))
-
-    @property
-    def state_dim(self) -> int:
-        return self.spec.state_dim
-
-    @property
-    def action_dim(self) -> int:
-        return self.spec.action_dim
-
-
-def prepare(
-    data: EpisodeSet,
-    options: RunOptions,
-    *,
-    max_frames: int,
-    multiple: int,
-    size: Callable[[tuple[int, int]], tuple[int, int]],
-    temporal_factor: int = 4,
-    views: tuple[str, ...] = (),
-) -> Prepared:
-    """Choose views, window, frame size and held-out episodes, and fit the normalisers.
-
-    Args:
-        max_frames: longest window of the recipe.
-        multiple: what both sides of a frame must be multiples of.
-        size: stored (height, width) -> the recipe's own frame size.
-        temporal_factor: windows hold n * temporal_factor + 1 frames.
-        views: cameras that the recipe learns whatever is asked for.
-
-    Raises:
-        ValueError: a choice that does not fit the data or the autoencoder.
-    """
-    views = views or options.views or (data.episodes[0].views[0].name,)
-    held_out_count = options.held_out or max(1, round(0.1 * len(data.episodes)))
-    training, held_out = split_episodes(data.episodes, count=held_out_count, seed=options.seed)
-    num_frames = options.num_frames or _longest_window(training, max_frames, temporal_factor)
-    if (num_frames - 1) % temporal_factor or num_frames < temporal_factor + 1:
-        raise ValueError(f"windows of {num_frames} frames; this autoencoder needs {temporal_factor} * n + 1, n >= 1")
-    stored = data.episodes[0].view(views[0]).frames.size
-    height, width = options.size or size(stored)
-    if height % multiple or width % multiple:
-        raise ValueError(f"frames of {height}x{width}; both sides must be multiples of {multiple} for this recipe")
-    window = WindowSpec(
-        num_frames=num_frames, views=views, resize=Resize(height=height, width=width, policy=options.resize)
-    )
-    spec = fit_spec(data, training, window=window, normaliser=options.normaliser, action_form=options.action_form)
-    return Prepared(spec=spec, training=tuple(training), held_out=tuple(e.name for e in held_out))
-
-
-def require_tiny(options: RunOptions, recipe: str) -> None:
-    """ValueError where another autoencoder is asked for than the one that this recipe fits."""
-    if options.autoencoder != "tiny":
-        raise ValueError(f"recipe {recipe} fits its own autoencoder; {options.autoencoder} goes with recipe laptop")
-
-
-def _longest_window(training: list[Episode], max_frames: int, temporal_factor: int) -> int:
-    """The longest window that at least nine of ten episodes have room for, at most `max_frames`.
-
-    One short episode must not shorten every window: it is left out by name when windows are cut.
-    """
-    lengths = sorted(episode.num_frames for episode in training)
-    room = min(lengths[len(lengths) // 10], max_frames)
-    return max(1, (room - 1) // temporal_factor) * temporal_factor + 1

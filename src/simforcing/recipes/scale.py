@@ -8,7 +8,8 @@ from simforcing.models.autoencoder import TinyAutoencoderConfig
 from simforcing.models.presets import tiny_world_model
 from simforcing.models.world_model import WorldModelConfig
 from simforcing.recipes.laptop import fitting_channels, near_size
-from simforcing.recipes.run import Prepared, RunOptions, prepare
+from simforcing.recipes.prepare import Limits, Prepared, prepare
+from simforcing.recipes.run import RunOptions
 from simforcing.training.trainer import TrainerConfig
 from simforcing.types import EpisodeSet
 
@@ -35,9 +36,12 @@ class Scale:
     max_steps: int
     training: dict[str, Any]
 
-    def prepare(self, data: EpisodeSet, options: RunOptions, view: str) -> Prepared:
-        """Windows, sizes, held-out episodes and normalisers for one stream of the set."""
-        return prepare(data, options, max_frames=self.max_frames, multiple=16, size=self.size, views=(view,))
+    def prepare(
+        self, data: EpisodeSet, options: RunOptions, view: str, *, held_out: tuple[str, ...] | None = None
+    ) -> Prepared:
+        """Windows, sizes, held-out episodes (drawn from the seed, if not given) and normalisers for one stream."""
+        limits = Limits(max_frames=self.max_frames, multiple=16, size=self.size)
+        return prepare(data, options, limits, views=(view,), held_out=held_out)
 
     def autoencoder(self, ready: Prepared, num_windows: int) -> TinyAutoencoderConfig:
         """The closed-form autoencoder."""

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from simforcing.models.adapters import BaseNetwork, add_adapters, merged_state_dict
-from simforcing.models.bundle import AUTOENCODER, MODEL, load_bundle
+from simforcing.models.bundle import AUTOENCODER, MODEL, bundle_sha256, load_bundle
 from simforcing.models.world_model import WorldModel
 from simforcing.nn.protocols import Objective
 from simforcing.nn.strict import load_strictly
@@ -15,17 +15,16 @@ from simforcing.nn.tensor_file import read_tensors
 from simforcing.recipes.run import Run, Start
 from simforcing.training.checkpoint import load_weights
 from simforcing.training.distillation import Distillation
-from simforcing.types.files import file_sha256
 
 NEW_PARTS = ("sim_injection.",)  # what a student has and its teacher has not; it starts at zero
 
 
 def require_unchanged(start: Start) -> None:
-    """ValueError where the folder's weights are no longer those that the run was planned with."""
-    found = file_sha256(Path(start.path) / MODEL)
+    """ValueError where the folder no longer holds the run that this one was planned with."""
+    found = bundle_sha256(Path(start.path))
     if found != start.sha256:
         raise ValueError(
-            f"{start.path}: {MODEL} has sha256 {found[:12]}, but this run started from {start.sha256[:12]};"
+            f"{start.path}: sha256 {found[:12]}, but this run started from {start.sha256[:12]};"
             " the run that it starts from has changed"
         )
 

@@ -4,16 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from simforcing.data.pair_streams import REAL, SIM
-from simforcing.data.paired import require_paired
+from simforcing.data.paired import require_paired, variants_beside
 from simforcing.models.adapters import LoraConfig
-from simforcing.models.bundle import MODEL, Bundle, load_bundle
+from simforcing.models.bundle import Bundle, bundle_sha256, load_bundle
 from simforcing.recipes.prediction import stored_sampler
 from simforcing.recipes.run import AutoencoderPlan, Run, RunOptions, Start
 from simforcing.recipes.scale import SCALES
 from simforcing.recipes.teacher import WINDOW_STRIDE
 from simforcing.training.distillation import Distillation, DistillConfig
 from simforcing.types import DataSpec, EpisodeSet
-from simforcing.types.files import file_sha256
 
 SIM_WEIGHT = 1.0  # of flow matching in simulation; published: 0.1, which starves it in so few steps (docs/laptop.md)
 
@@ -46,27 +45,46 @@ def from_teacher(recipe: str, data: EpisodeSet, options: RunOptions, objective: 
     bundle = load_bundle(Path(options.teacher))
     scale = SCALES[options.scale]
     form = bundle.spec.action.form if options.action_form == "stored" else options.action_form
-    own = replace(options, held_out=options.held_out or len(bundle.about["held_out"]), action_form=form)
-    ready = scale.prepare(data, own, REAL)
+    held_out = held_out_of(bundle, data, options)
+    ready = scale.prepare(data, replace(options, action_form=form), REAL, held_out=held_out)
     spec = student_spec(ready.spec, bundle, options.teacher)
     if options.preset == "release":  # statistics anew in each stage
         spec = replace(spec, action=ready.spec.action, state=ready.spec.state)
     num_windows = ready.num_windows(WINDOW_STRIDE)
-    known = data.fingerprint == bundle.spec.fingerprint
+    variants = variants_beside(data)
     return Run(
         recipe=recipe,
         spec=spec,
         window_stride=WINDOW_STRIDE,
-        held_out=tuple(bundle.about["held_out"]) if known else ready.held_out,
+        held_out=ready.held_out,
         max_episodes=options.max_episodes,
+        variants_fingerprint=None if variants is None else variants.data.fingerprint,
         autoencoder=AutoencoderPlan(config=bundle.autoencoder.config),
         model=replace(bundle.model.config, sim_condition=objective.condition is not None),
         objective=objective,
         trainer=scale.trainer(options, num_windows),
         sampler=stored_sampler(bundle),
         lora=None if options.lora_rank is None else LoraConfig(rank=options.lora_rank, alpha=float(options.lora_rank)),
-        start=Start(path=str(Path(options.teacher).resolve()), sha256=file_sha256(Path(options.teacher) / MODEL)),
+        start=Start(path=str(Path(options.teacher).resolve()), sha256=bundle_sha256(Path(options.teacher))),
     )
+
+
+def held_out_of(bundle: Bundle, data: EpisodeSet, options: RunOptions) -> tuple[str, ...] | None:
+    """The teacher's held-out episodes where the set has all of its episodes; None, for a split of its own, elsewhere.
+
+    Raises:
+        ValueError: another number is asked for: what the teacher learnt from must not be held out.
+    """
+    names = {episode.name for episode in data.episodes}
+    theirs = tuple(bundle.about["held_out"])
+    if not {*theirs, *bundle.about["training"]} <= names:
+        return None
+    if options.held_out not in (None, len(theirs)):
+        raise ValueError(
+            f"held_out is {options.held_out}, but the teacher holds out {len(theirs)} episodes of this set, which its"
+            " student holds out too"
+        )
+    return theirs
 
 
 def student_spec(mine: DataSpec, bundle: Bundle, where: str) -> DataSpec:
@@ -81,14 +99,16 @@ def student_spec(mine: DataSpec, bundle: Bundle, where: str) -> DataSpec:
         "frame size": (mine.resize, theirs.resize),
         "video rate": (mine.fps, theirs.fps),
         "actions per window": (mine.num_actions, theirs.num_actions),
-        "action layout": (mine.action.layout.name, theirs.action.layout.name),
+        "action layout": (mine.action.layout, theirs.action.layout),
         "action normaliser": (mine.action.normaliser.kind, theirs.action.normaliser.kind),
         "form of actions": (mine.action.form, theirs.action.form),
-        "state layout": (mine.state and mine.state.layout.name, theirs.state and theirs.state.layout.name),
+        "state layout": (mine.state and mine.state.layout, theirs.state and theirs.state.layout),
         "robot": (mine.robot, theirs.robot),
         "view": (SIM, theirs.views[0]),
     }
     for name, (here, there) in sides.items():
         if here != there:
-            raise ValueError(f"{name}: this run has {here}, its teacher {where} has {there}")
+            sides = [getattr(side, "name", side) for side in (here, there)]
+            same = " (of the same name, with other parts)" if sides[0] == sides[1] else ""
+            raise ValueError(f"{name}: this run has {sides[0]}, its teacher {where} has {sides[1]}{same}")
     return replace(mine, action=theirs.action, state=theirs.state, sim_views=theirs.views, wording=theirs.wording)

@@ -9,7 +9,7 @@ from simforcing.data.clips import Clips
 from simforcing.data.latents import LatentWindows
 from simforcing.evaluation.checks import Check
 from simforcing.evaluation.doctor import equality_check, gradient_check, rate_check, untouched_check
-from simforcing.models.bundle import MODEL, Bundle
+from simforcing.models.bundle import MODEL, Bundle, bundle_sha256
 from simforcing.models.world_model import WorldModel
 from simforcing.nn.batch import Batch, Conditions, Draws, SimCondition, Streams
 from simforcing.nn.strict import load_strictly
@@ -20,7 +20,6 @@ from simforcing.training.distillation import ConditionConfig, Distillation
 from simforcing.training.draws import draw
 from simforcing.training.objectives import FlowMatching
 from simforcing.types import from_json
-from simforcing.types.files import file_sha256
 
 NUM_CLIPS = 4
 NUM_DRAWN = 10_000
@@ -97,9 +96,9 @@ def fresh_condition(bundle: Bundle) -> WorldModel:
 
 
 def teacher_check(start: Start) -> Check:
-    """The teacher's file is byte for byte what the run started from."""
-    path = Path(start.path) / MODEL
-    return untouched_check(str(path), start.sha256, file_sha256(path) if path.is_file() else None)
+    """The teacher's folder holds byte for byte what the run started from."""
+    path = Path(start.path)
+    return untouched_check(str(path), start.sha256, bundle_sha256(path) if (path / MODEL).is_file() else None)
 
 
 def student_gradients(objective: Distillation, bundle: Bundle, start: Start, batch: Batch, seed: int) -> Check:

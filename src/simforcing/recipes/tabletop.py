@@ -3,7 +3,8 @@
 from simforcing.generation.sampler import SamplerConfig
 from simforcing.models.autoencoder import TinyAutoencoderConfig
 from simforcing.models.presets import tiny_world_model
-from simforcing.recipes.run import AutoencoderPlan, Run, RunOptions, prepare, require_tiny
+from simforcing.recipes.prepare import Limits, prepare, require_tiny
+from simforcing.recipes.run import AutoencoderPlan, Run, RunOptions
 from simforcing.training.objectives import FlowMatching
 from simforcing.types import EpisodeSet
 
@@ -14,7 +15,7 @@ def tabletop(data: EpisodeSet, options: RunOptions) -> Run:
     Expected on held-out episodes: the table in README.md.
     """
     require_tiny(options, "tabletop")
-    ready = prepare(data, options, max_frames=17, multiple=16, size=lambda _: (64, 64))
+    ready = prepare(data, options, Limits(max_frames=17, multiple=16, size=lambda _: (64, 64)))
     channels = 96
     return Run(
         recipe="tabletop",

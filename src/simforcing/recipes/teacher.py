@@ -1,9 +1,10 @@
 """Stage 1: a world model of the simulation, the robot alone, with perturbed variants: it knows motion."""
 
 from simforcing.data.pair_streams import REAL, SIM
-from simforcing.data.paired import require_paired, variants_beside
+from simforcing.data.paired import Variants, require_paired, variants_beside
 from simforcing.generation.sampler import SamplerConfig
-from simforcing.recipes.run import AutoencoderPlan, Prepared, Run, RunOptions, require_tiny
+from simforcing.recipes.prepare import Prepared, require_tiny
+from simforcing.recipes.run import AutoencoderPlan, Run, RunOptions
 from simforcing.recipes.scale import SCALES
 from simforcing.training.objectives import FlowMatching
 from simforcing.types import EpisodeSet
@@ -22,6 +23,7 @@ def teacher(data: EpisodeSet, options: RunOptions) -> Run:
     scale = SCALES[options.scale]
     ready = scale.prepare(data, options, SIM)
     num_windows = ready.num_windows(WINDOW_STRIDE)
+    variants = variants_beside(data)
     autoencoder = scale.autoencoder(ready, num_windows)
     return Run(
         recipe="teacher",
@@ -29,16 +31,16 @@ def teacher(data: EpisodeSet, options: RunOptions) -> Run:
         window_stride=WINDOW_STRIDE,
         held_out=ready.held_out,
         max_episodes=options.max_episodes,
-        variants=True,
+        variants=variants is not None,
+        variants_fingerprint=None if variants is None else variants.data.fingerprint,
         autoencoder=AutoencoderPlan(config=autoencoder, views=(REAL, SIM)),
         model=scale.model(ready, autoencoder.channels),
         objective=FlowMatching(weight="clean", action_dropout=0.1),
-        trainer=scale.trainer(options, num_windows * (1 + variants_per_episode(data, ready))),
+        trainer=scale.trainer(options, num_windows * (1 + variants_per_episode(variants, ready))),
         sampler=SamplerConfig(num_steps=4),
     )
 
 
-def variants_per_episode(data: EpisodeSet, ready: Prepared) -> int:
+def variants_per_episode(variants: Variants | None, ready: Prepared) -> int:
     """How many perturbed variants a training episode has, rounded."""
-    variants = variants_beside(data)
     return 0 if variants is None else round(len(variants.of(ready.training)) / len(ready.training))

@@ -7,7 +7,7 @@ from simforcing.data.pair_streams import REAL, SIM
 from simforcing.data.validate import describe
 from simforcing.models.bundle import Bundle
 from simforcing.models.taef2 import HUB_ID
-from simforcing.recipes import PAIRED, recipe_named
+from simforcing.recipes import PAIRED, TAUGHT, recipe_named
 from simforcing.recipes.estimate import training_cost, verified
 from simforcing.recipes.execute import execute, require_apart
 from simforcing.recipes.output import require_writable
@@ -53,12 +53,29 @@ def train_on(
 
 def planned(recipe: str, data: EpisodeSet, options: RunOptions) -> Run:
     """The recipe's run, in the preset that was asked for, with every setting applied."""
+    require_meaning(recipe, options)
     run = recipe_named(recipe)(data, options)
     if options.preset == "release":
-        if recipe not in PAIRED:
-            raise ValueError(f"preset release is of the published method; recipe {recipe} is not of it")
         run = as_released(run)
     return with_settings(run, options.settings)
+
+
+def require_meaning(recipe: str, options: RunOptions) -> None:
+    """ValueError, in one line, for an option that a recipe would ignore."""
+    recipe_named(recipe)
+    only = {
+        "preset": (("teacher", *TAUGHT), "ours"),
+        "teacher": (TAUGHT, None),
+        "lora_rank": (TAUGHT, None),
+        "max_episodes": (PAIRED, None),
+        "scale": (PAIRED, "laptop"),
+    }
+    for name, (recipes, default) in only.items():
+        value = getattr(options, name)
+        if value != default and recipe not in recipes:
+            raise ValueError(f"{name} is {value}, but recipe {recipe} has none; recipes: {', '.join(recipes)}")
+    if options.views is not None and recipe in PAIRED:
+        raise ValueError(f"cameras {', '.join(options.views)}: recipe {recipe} learns the streams {REAL} and {SIM}")
 
 
 def streams_of(recipe: str, data: EpisodeSet, options: RunOptions) -> tuple[str, ...]:

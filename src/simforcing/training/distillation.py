@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -56,6 +56,10 @@ class ConditionConfig:
 
     def __post_init__(self) -> None:
         require_rates(self, "rate", "corruption_rate")
+        for name in ("kept", "strength"):
+            low, high = getattr(self, name)
+            if not 0 <= low <= high <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected a range within [0, 1]")
 
     def draw(self, sim: Latents, draws: Draws) -> SimCondition:
         """The condition of one step: corrupted latents and gates."""
@@ -159,7 +163,14 @@ class Distillation:
         condition = None if self.condition is None else self.condition.draw(batch.sim, draws)
         velocities = student_pass(model, branches, level, conditions, condition, batch.sim_text)
 
-        step = Step(sigma=sigma, level=level, observed=batch.observed, conditions=conditions, has_real=batch.has_real)
+        step = Step(
+            sigma=sigma,
+            level=level,
+            observed=batch.observed,
+            conditions=conditions,
+            has_real=batch.has_real,
+            sim_text=batch.sim_text,
+        )
         terms: dict[str, Tensor] = {}
         for name, velocity in velocities.items():
             error = (velocity - velocity_target(branches[name].clean, draws.noise)) ** 2
@@ -219,11 +230,13 @@ class Distillation:
             return branches["sim"].clean
         if how.teacher == "self":
             return students["sim"].detach()
+        if how.teacher == "shuffled" and len(step.sigma) < 2:
+            raise ValueError("a shuffled teacher shows the motion of another clip; a batch of one clip has none")
         if teacher is None:
             raise ValueError(f"distillation from teacher {how.teacher!r} needs a teacher; give the run of stage 1")
         noisy = branches[how.sees].noisy
         with torch.no_grad():
-            asked = (Streams(video=noisy), Streams(video=step.level), step.conditions)
+            asked = (Streams(video=noisy), Streams(video=step.level), step.teacher_conditions(how.sees))
             if how.teacher_state == "student":
                 assert isinstance(teacher, nn.Module)
                 own = {name: p.detach() for name, p in model.named_parameters() if name.startswith("state_in.")}
@@ -252,6 +265,13 @@ class Step:
     observed: Bool[Tensor, "b g"]
     conditions: Conditions
     has_real: Bool[Tensor, " b"] | None
+    sim_text: Int[Tensor, "b l"] | None
+
+    def teacher_conditions(self, sees: Literal["sim", "real"]) -> Conditions:
+        """The clips' conditions, in the words of the domain that the teacher sees."""
+        if self.sim_text is None or sees == "real":
+            return self.conditions
+        return replace(self.conditions, text=self.sim_text)
 
     def clean_hat(self, noisy: Latents, velocity: Latents, first_frame: Literal["observed", "predicted"]) -> Latents:
         """z_hat = z_sigma - sigma velocity_hat; of a given frame, the frame itself or what the network says."""
