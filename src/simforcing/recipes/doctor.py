@@ -69,12 +69,20 @@ def run_checks(run_dir: Path, *, options: PredictionOptions = DEFAULT, report: R
     held_out = episodes_with(held_out_episodes(bundle, opened), bundle.spec.views[view])
     ready = Ready(bundle=bundle, data=opened, held_out=tuple(held_out), predictor=predictor)
     checks += student_checks(ready, options.seed)
+    return [*checks, obedience(ready, options, report)]
+
+
+def obedience(ready: Ready, options: PredictionOptions, report: Report) -> Check:
+    """Whether other actions give other video, where the question can be asked."""
+    predictor = ready.predictor
+    if predictor.sampler.sim_source == "true" and not groups_of(ready, None):
+        why = "the model is given the true simulation, which mirrored actions would contradict"
+        return Check(name="obedience", passed=None, value="n/a", detail=f"{why}; true videos of other actions would do")
     clips, others, clusters = obedience_pairs(ready)
     count = PREDICTIONS_PER_CLIP * len(clips)
     if clips:
         report(prediction_cost(predictor, clips[0], count, batch_size=BATCH, num_bytes=0, what="predictions"))
-    checks.append(obedience_check(clips, others, predictor.predict, clusters=clusters, seed=options.seed))
-    return checks
+    return obedience_check(clips, others, predictor.predict, clusters=clusters, seed=options.seed)
 
 
 def agreement_checks(bundle: Bundle, opened: EpisodeSet) -> list[Check]:

@@ -1,4 +1,4 @@
-"""Preset `release`: everything that the authors' release does otherwise than we do, in one place (docs/paired-training.md)."""
+"""Preset `release`: all that the authors' release does otherwise than we do, in one place (docs/paired-training.md)."""
 
 from dataclasses import replace
 
