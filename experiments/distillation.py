@@ -1,6 +1,7 @@
 """Does latent-motion distillation help, and with how much real data? Protocol, runs and table.
 
     python experiments/distillation.py FOLDER run [--part 0/2]     # resumable; parts side by side
+    python experiments/distillation.py FOLDER cost                 # what a step of each arm costs, by turns
     python experiments/distillation.py FOLDER table                # hierarchical bootstrap
 
 Protocol (fixed before the first run): 608 table-top pairs of real-like looks (appearance light, one shared camera,
@@ -22,15 +23,23 @@ joint arm of its seed and N ended, by what a step of each arm costs (measured by
 """
 
 import argparse
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from paired_lab import Scenes, curve, done, one_thread, parted, say, scores, trained
 
+from simforcing.data.clips import Clips
+from simforcing.data.latents import LatentWindows
 from simforcing.generation.rollout import Predictor
-from simforcing.recipes.run import RunOptions
-from simforcing.types.files import write_json
+from simforcing.models.bundle import load_bundle
+from simforcing.recipes.run import Run, RunOptions
+from simforcing.recipes.start import bound_objective, starting_model
+from simforcing.training.draws import draw
+from simforcing.types import EpisodeSet, from_json
+from simforcing.types.files import read_json, write_json
 
 SIZES = (8, 32, 128, 512)
 SEEDS = (0, 1, 2)
@@ -75,7 +84,7 @@ def run(folder: Path, part: int, num_parts: int) -> None:
         say(f"{path.name} {done(path)['mean']:.3f} dB")
 
 
-def teacher_of(folder, data, scenes: Scenes, seed: int) -> Path:
+def teacher_of(folder: Path, data: EpisodeSet, scenes: Scenes, seed: int) -> Path:
     """The teacher of a seed, trained once."""
     out = folder / "runs" / f"teacher-{seed}"
     if not (out / "config.json").exists():
@@ -87,7 +96,7 @@ def teacher_of(folder, data, scenes: Scenes, seed: int) -> Path:
     return out
 
 
-def unit(folder: Path, data, scenes: Scenes, seed: int, size: int, arm: str) -> dict:
+def unit(folder: Path, data: EpisodeSet, scenes: Scenes, seed: int, size: int, arm: str) -> dict:
     """One student, trained and scored."""
     out = folder / "runs" / f"{arm}-{size}-{seed}"
     options = RunOptions(
@@ -107,7 +116,7 @@ def unit(folder: Path, data, scenes: Scenes, seed: int, size: int, arm: str) -> 
             "trainer.validate_every=0",
         ),
     )
-    plan, bundle, cpu_s = trained(data, "student", options, out)
+    plan, bundle, _ = trained(data, "student", options, out)
     development, test = parted(data, plan, scenes)
     found = scores(Predictor(bundle, plan.sampler), test)
     moving = scores(Predictor(bundle, plan.sampler), test, metric="moving_psnr")
@@ -119,7 +128,6 @@ def unit(folder: Path, data, scenes: Scenes, seed: int, size: int, arm: str) -> 
         "psnr": found,
         "moving_psnr": moving,
         "development": curve(plan, bundle, out, development),
-        "cpu_s_per_step": cpu_s,
         "data_fingerprint": data.fingerprint,
     }
 
@@ -164,12 +172,43 @@ def table(folder: Path, metric: str = "psnr") -> list[str]:
     return lines
 
 
+def cost(folder: Path, num_rounds: int = 12) -> None:
+    """CPU seconds of a step of each arm, taking turns on the same windows; written to costs.json."""
+    one_thread()
+    problems = {}
+    for arm in ARMS:
+        run = from_json(Run, read_json(folder / "runs" / f"{arm}-32-0" / "run.json"))
+        bundle = load_bundle(Path(run.start.path))
+        data = Scenes(root=folder / "data", num_training=512, num_development=32, num_test=64).open()
+        windows = LatentWindows.encode(Clips(data.episodes[:4], run.spec, stride=8), bundle.autoencoder, run.spec)
+        model = starting_model(run)
+        optimiser = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], fused=True)
+        problems[arm] = (
+            model,
+            bound_objective(run, model, torch.device("cpu")),
+            optimiser,
+            windows.batch(range(BATCH)),
+        )
+    times: dict[str, list[float]] = {arm: [] for arm in ARMS}
+    for step in range(num_rounds):
+        for arm, (model, objective, optimiser, batch) in problems.items():
+            begun = time.process_time()
+            optimiser.zero_grad()
+            objective(model, batch, draw(batch, 0, step, range(BATCH))).total.backward()
+            optimiser.step()
+            times[arm].append(time.process_time() - begun)
+    write_json(folder / "costs.json", {arm: float(np.median(values)) for arm, values in times.items()})
+
+
 def equal_time(folder: Path) -> list[str]:
     """Development PSNR of each arm at the CPU time at which joint ended, minus joint's."""
+    costs = done(folder / "costs.json")
+    if costs is None:
+        return ["equal time: n/a until `cost` has run"]
     lines = ["| arm | " + " | ".join(f"{size} real" for size in SIZES) + " | CPU s a step |"]
     lines.append("|---|" + "---|" * (len(SIZES) + 1))
     for arm in ARMS:
-        cells, costs = [], []
+        cells = []
         for size in SIZES:
             gaps = []
             for seed in SEEDS:
@@ -177,12 +216,10 @@ def equal_time(folder: Path) -> list[str]:
                 if mine is None or joint is None:
                     continue
                 steps, values = np.array(mine["development"]).T
-                costs.append(mine["cpu_s_per_step"])
-                step = STEPS * joint["cpu_s_per_step"] / mine["cpu_s_per_step"]
+                step = STEPS * costs["joint"] / costs[arm]
                 gaps.append(float(np.interp(min(step, STEPS), steps, values)) - joint["development"][-1][1])
             cells.append(f"{np.mean(gaps):+.2f}" if gaps else "")
-        cost = f"{np.median(costs):.2f}" if costs else ""
-        lines.append(f"| {arm} | " + " | ".join(cells) + f" | {cost} |")
+        lines.append(f"| {arm} | " + " | ".join(cells) + f" | {costs[arm]:.2f} |")
     return lines
 
 
@@ -190,12 +227,14 @@ def main() -> None:
     """See the module's text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("what", choices=("run", "table"))
+    parser.add_argument("what", choices=("run", "cost", "table"))
     parser.add_argument("--part", default="0/1", help="i/n: seeds whose number modulo n is i")
     arguments = parser.parse_args()
     if arguments.what == "run":
         part, num_parts = map(int, arguments.part.split("/"))
         run(arguments.folder, part, num_parts)
+    elif arguments.what == "cost":
+        cost(arguments.folder)
     else:
         print("\n".join([*table(arguments.folder), "", *table(arguments.folder, "moving_psnr"), ""]))
         print("\n".join(equal_time(arguments.folder)))
