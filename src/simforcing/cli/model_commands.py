@@ -8,6 +8,7 @@ from simforcing.cli.options import (
     DEFAULT_COMPUTE,
     How,
     HowToCompute,
+    Repeated,
     command_line,
     prediction_options,
     say,
@@ -36,7 +37,7 @@ def train(
     max_episodes: int | None = None,
     cache: str | None = None,
     preset: Literal["ours", "release"] = "ours",
-    set: tuple[str, ...] = (),
+    set: Repeated = (),
     tensorboard: bool = False,
     how: How = DEFAULT,
 ) -> None:

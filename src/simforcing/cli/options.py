@@ -40,6 +40,7 @@ class Common(Compute):
     overwrite: bool = False
 
 
+Repeated = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]  # an option that may be given many times
 How = Annotated[Common, tyro.conf.arg(name="")]
 HowToCompute = Annotated[Compute, tyro.conf.arg(name="")]
 DEFAULT, DEFAULT_COMPUTE = Common(), Compute()

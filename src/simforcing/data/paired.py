@@ -117,10 +117,16 @@ def _parents(root: Path, folder: Path) -> dict[str, str]:
     """Variant's name -> parent's name, of all variants."""
     names = episode_names(root)
     found = {}
-    for variant, row in zip(episode_names(folder), read_columns(folder, COLUMNS), strict=True):
+    try:
+        rows = read_columns(folder, COLUMNS)
+    except KeyError as error:  # declared, but not in the table
+        raise ValueError(f"{folder}: {error.args[0]}") from None
+    for variant, row in zip(episode_names(folder), rows, strict=True):
         index = row["parent"][0]
-        if not 0 <= index < len(names):
-            raise ValueError(f"{folder}: episode {variant} is a variant of {index}, but {root} has 0..{len(names) - 1}")
+        if not isinstance(index, int) or not 0 <= index < len(names):
+            raise ValueError(
+                f"{folder}: episode {variant} is a variant of {index!r}, but {root} has 0..{len(names) - 1}"
+            )
         found[variant] = names[index]
     return found
 

@@ -6,6 +6,7 @@ autoencoder.safetensors   the autoencoder, its latent statistics included
 """
 
 import hashlib
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,9 +19,9 @@ from simforcing.models.autoencoder import TinyAutoencoder, TinyAutoencoderConfig
 from simforcing.models.taef2 import Taef2, Taef2Config
 from simforcing.models.world_model import WorldModel, WorldModelConfig
 from simforcing.nn.strict import load_strictly
-from simforcing.nn.tensor_file import read_tensors, write_tensors
+from simforcing.nn.tensor_file import read_checksum, read_tensors, write_tensors
 from simforcing.types import DataSpec, from_json, to_json
-from simforcing.types.files import file_sha256, read_json, write_json
+from simforcing.types.files import read_json, write_json
 from simforcing.types.version import package_version
 
 FORMAT = 1
@@ -94,9 +95,15 @@ def load_bundle(folder: Path) -> Bundle:
 
 
 def bundle_sha256(folder: Path) -> str:
-    """Of all three files of a bundle. ValueError, naming the file, where one cannot be read."""
-    digests = [file_sha256(Path(folder) / name) for name in (CONFIG, MODEL, AUTOENCODER)]
-    return hashlib.sha256("".join(digests).encode()).hexdigest()
+    """Of what a bundle computes: tensors, spec and configs, not of how the files were written or by which command.
+
+    Raises:
+        ValueError: a file is missing or damaged, by name.
+    """
+    config = read_json(Path(folder) / CONFIG)
+    known = [config.get(name) for name in ("spec", "model", "autoencoder")] if isinstance(config, dict) else None
+    tensors = [read_checksum(Path(folder) / name) for name in (MODEL, AUTOENCODER)]
+    return hashlib.sha256(json.dumps([known, tensors], sort_keys=True).encode()).hexdigest()
 
 
 def require_finished(folder: Path) -> None:

@@ -67,6 +67,8 @@ class WorldModelConfig:
 
     def __post_init__(self) -> None:
         check_choices(self)
+        if self.patch < 1 or self.channels < 1:
+            raise ValueError(f"patch is {self.patch} and channels {self.channels}; both must be at least 1")
         if self.head == "first_frame" and self.predicts != "clean":
             raise ValueError("head 'first_frame' predicts clean latents; set predicts='clean' or head='plain'")
         self._check_actions()

@@ -67,6 +67,15 @@ def read_text(path: Path) -> str:
         raise ValueError(f"{path}: damaged: {error}") from None
 
 
+def read_checksum(path: Path) -> str:
+    """The checksum in a file's header, which two files of equal contents share. ValueError as above."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return (file.metadata() or {})[CHECKSUM]
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise ValueError(f"{path}: damaged: {error}") from None
+
+
 def checksum(tensors: Mapping[str, Tensor], text: str = "") -> str:
     """SHA-256 over a text and the names, dtypes, shapes and bytes of tensors on the CPU."""
     digest = hashlib.sha256(text.encode())

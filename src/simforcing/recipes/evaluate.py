@@ -27,7 +27,7 @@ from simforcing.evaluation.silhouette import CEILING, COPY, ROLLOUT
 from simforcing.models.bundle import require_finished
 from simforcing.recipes.estimate import prediction_cost, report_bytes
 from simforcing.recipes.further import further_of, with_robot_masks
-from simforcing.recipes.output import require_absent, require_writable
+from simforcing.recipes.output import require_absent, require_apart, require_writable
 from simforcing.recipes.prediction import (
     DEFAULT,
     PredictionOptions,
@@ -80,6 +80,7 @@ def evaluate_run(
     if not options.overwrite:
         require_no_evaluation(folder)
     ready = ready_to_predict(run_dir, options, report)
+    require_apart(folder, ready.data.root)
     spec, predictor = ready.spec, ready.predictor
     settings = EvaluationSettings(seed=options.seed, view=predictor.view)
     clips = Clips(with_robot_masks(ready.held_out, spec), spec, stride=spec.num_frames - 1, with_masks=True)

@@ -18,13 +18,14 @@ import torch
 from simforcing.data.clips import Clips
 from simforcing.data.latent_cache import cached_windows
 from simforcing.data.latents import LatentWindows
+from simforcing.data.pair_streams import SIM
 from simforcing.models.autoencoder import TinyAutoencoder, fit_autoencoder
 from simforcing.models.bundle import AUTOENCODER, CONFIG, MODEL, Bundle, save_module
 from simforcing.models.taef2 import Taef2, Taef2Config
 from simforcing.nn.strict import load_strictly
 from simforcing.nn.tensor_file import read_tensors
 from simforcing.recipes.lots import training_clips
-from simforcing.recipes.output import require_writable
+from simforcing.recipes.output import require_apart, require_writable
 from simforcing.recipes.run import Run
 from simforcing.recipes.start import bound_objective, finished_model, start_autoencoder, starting_model
 from simforcing.recipes.validation import held_out_loss
@@ -72,6 +73,10 @@ def execute(
     latents = out / LATENTS if cache is None else Path(cache)
     require_writable(out)
     require_apart(out, data.root)
+    require_writable(latents)
+    require_apart(latents, data.root, option="--cache")
+    if run.start is not None and out.resolve() == Path(run.start.path).resolve():
+        raise ValueError(f"{out} is the folder of the teacher that this run starts from; choose another --out")
     training, prepared = run.training(data.episodes), None
     with join_world(run.trainer.device) as world, ExitStack() as stack:
         if world.size > 1 and run.variants and isinstance(run.objective, Distillation):
@@ -128,6 +133,8 @@ def say_windows(run: Run, data: EpisodeSet, lots: list[Clips], report: Report) -
         report(f"too short for a window of {run.spec.num_frames} frames: {', '.join(unused)}")
     counts = f"{len(training) - len(unused)} episodes, {len(run.held_out)} held out"
     report(f"{len(lots[0])} windows of {run.spec.num_frames} frames from {counts}")
+    if run.variants_fingerprint is None and run.spec.views == (SIM,):
+        report(f"no perturbed variants: there is no set of them beside {data.root}")
     for clips in lots[1:]:
         report(f"{len(clips)} windows of {len({e.name for e, _ in clips.keys})} perturbed variants")
 
@@ -145,17 +152,6 @@ def about_run(run: Run, data: EpisodeSet, *, command: str, training: list[str]) 
         "rejected": [f"{item.name}: {item.reason}" for item in data.rejected],
         "run": to_json(run),
     }
-
-
-def require_apart(out: Path, data_root: str) -> None:
-    """ValueError where the run's folder holds the data set or lies in it: each would be taken for the other's files."""
-    if not Path(data_root).exists():
-        return  # of a hub, or in memory
-    folder, root = Path(out).resolve(), Path(data_root).resolve()
-    if root.is_relative_to(folder):
-        raise ValueError(f"the data set {data_root} lies in the folder of the run, {out}; choose another --out")
-    if folder.is_relative_to(root):
-        raise ValueError(f"the folder of the run, {out}, lies in the data set {data_root}; choose another --out")
 
 
 def claim(run: Run, out: Path, *, overwrite: bool = False) -> None:

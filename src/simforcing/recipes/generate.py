@@ -10,7 +10,7 @@ from simforcing.data.video import write_video
 from simforcing.evaluation.pictures import side_by_side
 from simforcing.models.bundle import AUTOENCODER, MODEL, require_finished
 from simforcing.recipes.estimate import clip_bytes, prediction_cost
-from simforcing.recipes.output import require_absent, require_writable
+from simforcing.recipes.output import require_absent, require_apart, require_writable
 from simforcing.recipes.prediction import DEFAULT, PredictionOptions, Ready, episodes_with, ready_to_predict
 from simforcing.training.checkpoint import named_differences
 from simforcing.types import Episode, to_json
@@ -46,6 +46,7 @@ def generate_clips(
     require_finished(run_dir)
     require_writable(out)
     ready = ready_to_predict(run_dir, options, report)
+    require_apart(out, ready.data.root)
     spec, predictor = ready.spec, ready.predictor
     chosen = named_episodes(ready.data.episodes, episodes) if episodes else ready.held_out
     clips = Clips(episodes_with(list(chosen), ready.view), spec, stride=spec.num_frames - 1)

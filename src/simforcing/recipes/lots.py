@@ -10,6 +10,8 @@ def training_clips(run: Run, data: EpisodeSet) -> list[Clips]:
     """Windows to learn from: those of the training episodes, then those of their variants."""
     training = run.training(data.episodes)
     lots = [Clips(training, run.spec, stride=run.window_stride, fingerprint=data.fingerprint)]
+    if len(lots[0]) == 0:
+        raise ValueError(f"{data.root}: no training episode holds a window of {run.spec.num_frames} frames")
     variants = variants_beside(data) if run.variants else None
     if variants is not None and (own := variants.of(training)):
         lots.append(Clips(own, run.spec, stride=run.window_stride, fingerprint=variants.data.fingerprint))

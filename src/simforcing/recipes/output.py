@@ -35,3 +35,14 @@ def require_absent(paths: Sequence[Path]) -> None:
     present = [path for path in paths if os.path.lexists(path)]
     if present:
         raise ValueError(f"{present[0]} is there already and not of this command; choose another --out, or --overwrite")
+
+
+def require_apart(out: Path, data_root: str, option: str = "--out") -> None:
+    """ValueError where a folder to write to holds the data set or lies in it: each would be taken for the other's."""
+    if not Path(data_root).exists():
+        return  # of a hub, or in memory
+    folder, root = Path(out).resolve(), Path(data_root).resolve()
+    if root.is_relative_to(folder):
+        raise ValueError(f"the data set {data_root} lies in the folder {out}; choose another {option}")
+    if folder.is_relative_to(root):
+        raise ValueError(f"the folder {out} lies in the data set {data_root}; choose another {option}")

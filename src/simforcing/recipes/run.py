@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from simforcing.data.pair_streams import SIM
 from simforcing.data.trajectory_maps import num_channels
 from simforcing.data.windows import split_episodes
 from simforcing.generation.sampler import SamplerConfig
@@ -110,6 +111,11 @@ class AutoencoderPlan:
     learning_rate: float = 1e-3
     max_clips: int = 256
 
+    def __post_init__(self) -> None:
+        for name, least in (("num_steps", 0), ("batch_size", 1), ("max_clips", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"autoencoder.{name} is {getattr(self, name)}; it must be at least {least}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
@@ -162,6 +168,10 @@ class Run:
         self._check_lora()
         if repeated := sorted({name for name in self.held_out if self.held_out.count(name) > 1}):
             raise ValueError(f"held_out names {', '.join(repeated)} more than once")
+        if self.variants and not (self.spec.sim_views or self.spec.views == (SIM,)):
+            raise ValueError(f"variants is true: they are simulation alone, but this run learns {self.spec.views}")
+        if self.max_episodes is not None and self.max_episodes < 1:
+            raise ValueError(f"max_episodes is {self.max_episodes}; it must be at least 1")
         if self.window_stride < 1:
             raise ValueError(f"window_stride is {self.window_stride}, expected at least 1")
         config = self.autoencoder.config
@@ -180,6 +190,8 @@ class Run:
     def _check_lora(self) -> None:
         if self.lora is None:
             return
+        if self.lora.rank > self.model.video.width:
+            raise ValueError(f"lora.rank is {self.lora.rank}, more than the network's width, {self.model.video.width}")
         if self.start is None:
             raise ValueError("lora adapts the weights of a start; give one, or no lora")
         distill = self.objective.distill if isinstance(self.objective, Distillation) else None

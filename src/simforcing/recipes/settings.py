@@ -6,6 +6,8 @@ from typing import Any
 from simforcing.recipes.run import Run
 from simforcing.types import from_json, to_json
 
+FIXED = ("recipe", "spec.fingerprint", "variants_fingerprint", "start.path", "start.sha256")
+
 
 def with_settings(run: Run, settings: tuple[str, ...]) -> Run:
     """The run with `dotted.name=value` settings applied in order, then checked as a whole.
@@ -22,7 +24,12 @@ def with_settings(run: Run, settings: tuple[str, ...]) -> Run:
         name, equals, text = setting.partition("=")
         if not equals:
             raise ValueError(f"setting {setting!r}: expected name=value, as in objective.distill.target=value")
-        _set(tree, name.split("."), text, setting)
+        if name in FIXED:
+            raise ValueError(f"setting {setting!r}: {name} is what the run was made from; it cannot be set")
+        try:
+            _set(tree, name.split("."), text, setting)
+        except ArithmeticError as error:
+            raise ValueError(f"setting {setting!r}: {error}") from None
     return from_json(Run, tree, "setting")
 
 
@@ -41,10 +48,14 @@ def _fields(tree: dict[str, Any]) -> str:
     return ", ".join(name for name in tree if name != "type")
 
 
+def _refused(text: str) -> float:
+    raise ArithmeticError(f"{text} is no number that a run can have")
+
+
 def _parsed(text: str, current: Any) -> Any:
     if isinstance(current, str) and text != "null":
         return text  # a word stays one, also where it reads like a number or a truth value
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_refused)
     except ValueError:
         return text

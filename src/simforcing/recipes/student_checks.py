@@ -98,7 +98,11 @@ def fresh_condition(bundle: Bundle) -> WorldModel:
 def teacher_check(start: Start) -> Check:
     """The teacher's folder holds byte for byte what the run started from."""
     path = Path(start.path)
-    return untouched_check(str(path), start.sha256, bundle_sha256(path) if (path / MODEL).is_file() else None)
+    try:
+        found = bundle_sha256(path) if (path / MODEL).is_file() else None
+    except ValueError as error:
+        return Check(name="teacher", passed=False, value="damaged", detail=str(error))
+    return untouched_check(str(path), start.sha256, found)
 
 
 def student_gradients(objective: Distillation, bundle: Bundle, start: Start, batch: Batch, seed: int) -> Check:

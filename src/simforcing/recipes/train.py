@@ -4,13 +4,14 @@ from pathlib import Path
 
 from simforcing.data.open import open_dataset, require_layout
 from simforcing.data.pair_streams import REAL, SIM
+from simforcing.data.paired import require_paired, variants_beside
 from simforcing.data.validate import describe
-from simforcing.models.bundle import Bundle
+from simforcing.models.bundle import Bundle, load_bundle
 from simforcing.models.taef2 import HUB_ID
 from simforcing.recipes import PAIRED, TAUGHT, recipe_named
 from simforcing.recipes.estimate import training_cost, verified
-from simforcing.recipes.execute import execute, require_apart
-from simforcing.recipes.output import require_writable
+from simforcing.recipes.execute import execute
+from simforcing.recipes.output import require_apart, require_writable
 from simforcing.recipes.release import as_released
 from simforcing.recipes.run import Run, RunOptions
 from simforcing.recipes.settings import with_settings
@@ -57,7 +58,28 @@ def planned(recipe: str, data: EpisodeSet, options: RunOptions) -> Run:
     run = recipe_named(recipe)(data, options)
     if options.preset == "release":
         run = as_released(run)
-    return with_settings(run, options.settings)
+    changed = with_settings(run, options.settings)
+    if options.settings:
+        require_fitting(changed, data)
+    return changed
+
+
+def require_fitting(run: Run, data: EpisodeSet) -> None:
+    """ValueError where a setting made a run of something else than the set holds."""
+    run.spec.check(data)
+    if run.spec.sim_views:
+        require_paired(data, run.spec.views, run.spec.sim_views)
+    names = {episode.name for episode in data.episodes}
+    if not run.held_out or not set(run.held_out) < names:
+        unknown = sorted(set(run.held_out) - names)
+        found = f"no episode {unknown[0]!r}" if unknown else f"{len(run.held_out)} of {len(names)} episodes"
+        raise ValueError(f"held_out: {found}; expected some of the set's episodes, and not all")
+    if run.start is not None:
+        learnt = set(load_bundle(Path(run.start.path)).about.get("training", [])) & set(run.held_out)
+        if learnt:
+            raise ValueError(f"held_out names {min(learnt)}, which the teacher learnt from")
+    if run.variants and variants_beside(data) is None:
+        raise ValueError(f"variants is true, but there is no set of variants beside {data.root}")
 
 
 def require_meaning(recipe: str, options: RunOptions) -> None:

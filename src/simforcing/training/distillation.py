@@ -137,6 +137,9 @@ class Distillation:
         check_choices(self)
         require_rates(self, "action_dropout")
         require_not_negative(self, "flow_real", "flow_sim")
+        taught = 0.0 if self.distill is None else self.distill.weight * (self.distill.real + self.distill.sim)
+        if self.flow_real + self.flow_sim + taught == 0:
+            raise ValueError("every weight of the objective is 0: there is nothing to learn")
         if self.sigma.action or not self.sigma.video:
             raise ValueError(f"sigma is {self.sigma}; here the video is noisy and actions are a condition")
 

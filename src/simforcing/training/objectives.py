@@ -37,6 +37,8 @@ class SigmaPolicy:
         check_choices(self)
         if not (self.video or self.action):
             raise ValueError("a sigma policy must noise video, action or both")
+        if not 0 < self.shift < float("inf"):
+            raise ValueError(f"shift is {self.shift}; it must be above 0 and finite (1 = uniform)")
 
     def draw(self, draws: Draws) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
         """(sigma of video, sigma of actions), one per clip; 0 for a stream that stays clean."""
