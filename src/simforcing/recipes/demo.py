@@ -15,12 +15,14 @@ from simforcing.recipes.evaluate import Evaluated, evaluate_run, summary
 from simforcing.recipes.execute import execute
 from simforcing.recipes.output import require_writable
 from simforcing.recipes.prediction import DEFAULT, PredictionOptions
-from simforcing.recipes.run import RunOptions
+from simforcing.recipes.run import Run, RunOptions
+from simforcing.recipes.side_by_side import side_by_side
 from simforcing.recipes.simulate import SimulateOptions, simulate
 from simforcing.recipes.tabletop_sets import simulate_tabletop
 from simforcing.recipes.train import planned, streams_of
 from simforcing.sim.real_like import RealLike
 from simforcing.sim.tabletop import TabletopConfig
+from simforcing.sim.workers import usable_processes
 from simforcing.types import EpisodeSet
 from simforcing.types.progress import Report
 
@@ -72,8 +74,8 @@ SIZES = {
         num_counterfactual_starts=8,
         num_frames=33,
         held_out=24,
-        teacher_steps=1200,
-        student_steps=1000,
+        teacher_steps=1000,
+        student_steps=1200,
     ),
     "long": DemoSize(
         scale="laptop",
@@ -84,8 +86,8 @@ SIZES = {
         num_counterfactual_starts=8,
         num_frames=33,
         held_out=24,
-        teacher_steps=2400,
-        student_steps=2200,
+        teacher_steps=2000,
+        student_steps=3200,
     ),
 }
 
@@ -136,9 +138,11 @@ def train_stages(
     data: EpisodeSet, out: Path, size: DemoSize, stored: RunOptions, options: PredictionOptions, report: Report
 ) -> Path:
     """Teacher and student where the set holds pairs, else one model; returns the last run's folder."""
-    train = Trainer(data=data, out=out, overwrite=options.overwrite, report=report)
+    is_paired = {REAL, SIM} <= {view.name for view in data.episodes[0].views}
+    known = verified(data, streams_of("teacher" if is_paired else size.data_recipe, data, stored), report)
+    train = Trainer(data=known, out=out, overwrite=options.overwrite, report=report)
     held_out = size.held_out if options.data is None else None
-    if not {REAL, SIM} <= {view.name for view in data.episodes[0].views}:
+    if not is_paired:
         return train(size.data_recipe, ALONE, stored)
     shared = replace(stored, held_out=held_out, scale=size.scale, cache=str(out / LATENTS))
     own_steps = options.data is not None  # the table top's numbers of steps are for its number of windows
@@ -153,7 +157,7 @@ def train_stages(
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer:
-    """Plans, estimates and trains one run of the demo; a run that is there already is kept."""
+    """Plans, estimates and trains one run of the demo on verified data; a run that is there already is kept."""
 
     data: EpisodeSet
     out: Path
@@ -162,15 +166,23 @@ class Trainer:
 
     def __call__(self, recipe: str, name: str, options: RunOptions) -> Path:
         """The run's folder."""
-        known = verified(self.data, streams_of(recipe, self.data, options), self.report)
+        known = self.data
         run = planned(recipe, known, options)
         folder = self.out / name
         self.report(training_cost(run, known))
         cache = None if options.cache is None else Path(options.cache)
-        execute(
-            run, known, folder, report=self.report, command="simforcing demo", overwrite=self.overwrite, cache=cache
-        )
+        count = num_processes(run)
+        with side_by_side(run, known, folder, cache, count):
+            execute(
+                run, known, folder, report=self.report, command="simforcing demo", overwrite=self.overwrite, cache=cache
+            )
         return folder
+
+
+def num_processes(run: Run) -> int:
+    """Two, where there are two cores: on them, two processes of one thread train half again as fast as two threads."""
+    on_cpu = run.trainer.device == "cpu" and run.trainer.batch_size % 2 == 0
+    return 2 if on_cpu and usable_processes(None) >= 2 else 1
 
 
 def tabletop_data(out: Path, size: DemoSize, seed: int, report: Report) -> Path:
