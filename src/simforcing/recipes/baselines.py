@@ -95,5 +95,5 @@ def real_only(
         model=scale.model(ready, autoencoder.channels, **(network or {})),
         objective=objective or FlowMatching(weight="clean", action_dropout=0.0),
         trainer=scale.trainer(options, num_windows),
-        sampler=SamplerConfig(num_steps=4),
+        sampler=SamplerConfig(num_steps=3),
     )

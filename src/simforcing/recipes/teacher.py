@@ -37,7 +37,7 @@ def teacher(data: EpisodeSet, options: RunOptions) -> Run:
         model=scale.model(ready, autoencoder.channels),
         objective=FlowMatching(weight="clean", action_dropout=0.1),
         trainer=scale.trainer(options, num_windows * (1 + variants_per_episode(variants, ready))),
-        sampler=SamplerConfig(num_steps=4),
+        sampler=SamplerConfig(num_steps=3),
     )
 
 
