@@ -68,8 +68,8 @@ SIZES = {
     "full": DemoSize(
         scale="laptop",
         data_recipe="laptop",
-        cost="about 7 to 9 min on two CPU cores, 500 MB of disk",
-        data_cost="about 5 to 20 min on two CPU cores, 500 MB of disk",
+        cost="about 7 to 9 min on two CPU cores, 900 MB of disk",
+        data_cost="about 5 to 20 min on two CPU cores, 900 MB of disk",
         num_episodes=240,
         num_counterfactual_starts=8,
         num_frames=33,
@@ -80,8 +80,8 @@ SIZES = {
     "long": DemoSize(
         scale="laptop",
         data_recipe="laptop",
-        cost="about 12 to 15 min on two CPU cores, 700 MB of disk",
-        data_cost="about 10 to 30 min on two CPU cores, 700 MB of disk",
+        cost="about 14 to 15 min on two CPU cores, 1200 MB of disk",
+        data_cost="about 10 to 30 min on two CPU cores, 1200 MB of disk",
         num_episodes=320,
         num_counterfactual_starts=8,
         num_frames=33,
