@@ -85,7 +85,8 @@ def unit(folder: Path, data: EpisodeSet, scenes: Scenes, name: str, seed: int) -
         cache = str(folder / f"latents-teacher-{seed}")
         trained(data, "teacher", RunOptions(num_steps=TEACHER_STEPS, batch_size=BATCH, cache=cache, **shared), teacher)
         changes |= {"teacher": str(teacher), "num_steps": STUDENT_STEPS, "cache": cache}
-    options = RunOptions(**({"num_steps": STEPS, "batch_size": BATCH} | shared | changes))
+    settings = (*changes.pop("settings", ()), "sampler.num_steps=4")
+    options = RunOptions(**({"num_steps": STEPS, "batch_size": BATCH} | shared | changes), settings=settings)
     plan, bundle, cpu_s = trained(data, recipe, options, folder / "runs" / result_path(folder, name, seed).stem)
     _, test = parted(data, plan, scenes)
     predictor = Predictor(bundle, plan.sampler)

@@ -114,6 +114,7 @@ def unit(folder: Path, data: EpisodeSet, scenes: Scenes, seed: int, size: int, a
             "trainer.checkpoint_every=80",
             "trainer.keep_checkpoints=3",
             "trainer.validate_every=0",
+            "sampler.num_steps=4",
         ),
     )
     plan, bundle, _ = trained(data, "student", options, out)
