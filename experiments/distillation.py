@@ -3,6 +3,7 @@
     python experiments/distillation.py FOLDER run [--part 0/2]     # resumable; parts side by side
     python experiments/distillation.py FOLDER cost                 # what a step of each arm costs, by turns
     python experiments/distillation.py FOLDER table                # hierarchical bootstrap
+    python experiments/distillation.py FOLDER probe PAIRS          # obedience and motion energy on counterfactual PAIRS
 
 Protocol (fixed before the first run): 608 table-top pairs of real-like looks (appearance light, one shared camera,
 grey simulation). Each seed draws its own 512 training, 32 development and 64 test scenes. For each seed one teacher
@@ -32,9 +33,14 @@ import torch
 from paired_lab import Scenes, curve, done, one_thread, parted, say, scores, trained
 
 from simforcing.data.clips import Clips
+from simforcing.data.counterfactuals import counterfactual_groups
 from simforcing.data.latents import LatentWindows
+from simforcing.data.open import open_dataset
+from simforcing.evaluation.following import CounterfactualGroup, cost_of_swapped_actions
+from simforcing.evaluation.protocols import protocol_named
 from simforcing.generation.rollout import Predictor
 from simforcing.models.bundle import load_bundle
+from simforcing.recipes.prediction import stored_sampler
 from simforcing.recipes.run import Run, RunOptions
 from simforcing.recipes.start import bound_objective, starting_model
 from simforcing.training.draws import draw
@@ -201,6 +207,40 @@ def cost(folder: Path, num_rounds: int = 12) -> None:
     write_json(folder / "costs.json", {arm: float(np.median(values)) for arm, values in times.items()})
 
 
+def probe(folder: Path, counterfactuals: Path) -> list[str]:
+    """Of the finished students of seed 0: cost of swapped actions, and motion energy of predicted over true frames."""
+    one_thread()
+    groups_of_set = counterfactual_groups(open_dataset(counterfactuals))
+    lines = ["| real episodes | arm | swapped actions cost, dB | motion energy over the true |", "|---|---|---|---|"]
+    for size in SIZES:
+        for arm in ARMS:
+            out = folder / "runs" / f"{arm}-{size}-0"
+            if not (out / "config.json").exists():
+                continue
+            bundle = load_bundle(out)
+            predictor = Predictor(bundle, stored_sampler(bundle))
+            groups = [
+                CounterfactualGroup(start=start, clips=tuple(Clips([e], bundle.spec, stride=1)[0] for e in episodes))
+                for start, episodes in groups_of_set.items()
+            ]
+            swap = cost_of_swapped_actions(groups, predictor.predict, protocol_named("predicted-frames"))
+            found = swap.cost(moving=False)
+            ratio = motion_energy(groups, predictor)
+            lines.append(f"| {size} | {arm} | {found.mean:.2f} [{found.low:.2f}, {found.high:.2f}] | {ratio:.2f} |")
+    return lines
+
+
+def motion_energy(groups: list[CounterfactualGroup], predictor: Predictor) -> float:
+    """Mean square of differences of adjacent frames, predicted over true."""
+    energy = np.zeros(2)
+    for group in groups:
+        videos = predictor.predict(list(group.clips), [0] * len(group.clips))
+        for clip, video in zip(group.clips, videos, strict=True):
+            for i, frames in enumerate((video, clip.frames[0])):
+                energy[i] += np.square(np.diff(frames.astype(np.float64), axis=0)).mean()
+    return float(energy[0] / energy[1])
+
+
 def equal_time(folder: Path) -> list[str]:
     """Development PSNR of each arm at the CPU time at which joint ended, minus joint's."""
     costs = done(folder / "costs.json")
@@ -228,12 +268,15 @@ def main() -> None:
     """See the module's text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("what", choices=("run", "cost", "table"))
+    parser.add_argument("what", choices=("run", "cost", "table", "probe"))
+    parser.add_argument("pairs", type=Path, nargs="?", help="of probe: a paired counterfactual set")
     parser.add_argument("--part", default="0/1", help="i/n: seeds whose number modulo n is i")
     arguments = parser.parse_args()
     if arguments.what == "run":
         part, num_parts = map(int, arguments.part.split("/"))
         run(arguments.folder, part, num_parts)
+    elif arguments.what == "probe":
+        print("\n".join(probe(arguments.folder, arguments.pairs)))
     elif arguments.what == "cost":
         cost(arguments.folder)
     else:
