@@ -5,6 +5,7 @@ import inspect
 import sys
 import tomllib
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,8 @@ def test_the_demo_computes_in_the_precision_asked_for(
     monkeypatch.setattr(demo, "streams_of", lambda recipe, data, options: ("front",))
     monkeypatch.setattr(demo, "planned", lambda recipe, data, options: options)
     monkeypatch.setattr(demo, "training_cost", lambda run, data: "")
+    monkeypatch.setattr(demo, "num_processes", lambda run: 1)
+    monkeypatch.setattr(demo, "side_by_side", lambda *args: nullcontext())
     monkeypatch.setattr(demo, "execute", lambda run, *args, **kwargs: seen.append(run.dtype))
 
     def evaluate(*args: Any, options: PredictionOptions, **kwargs: Any) -> None:

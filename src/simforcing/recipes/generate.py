@@ -68,15 +68,21 @@ def generate_clips(
         num_bytes = clip_bytes(spec) * len(todo)
         report(prediction_cost(predictor, clips[todo[0]], len(todo), batch_size=BATCH, num_bytes=num_bytes))
     numbers = window_numbers(ready)
-    for at in range(0, len(todo), BATCH):
-        indices = todo[at : at + BATCH]
+    written = 0
+    for at in range(0, count, BATCH):
+        # the whole batch, whatever is missing of it: the last bits of a product depend on how many rows it has
+        indices = range(at, min(at + BATCH, count))
+        missing = [i for i in indices if i in todo]
+        if not missing:
+            continue
         batch = [clips[i] for i in indices]
         predicted = predictor.predict(batch, [options.seed + numbers[clip.episode, clip.start] for clip in batch])
-        for i, clip, frames in zip(indices, batch, predicted, strict=True):
-            compared = side_by_side(clip.frames[predictor.view], frames, spec.fps)
+        for i in missing:
+            compared = side_by_side(batch[i - at].frames[predictor.view], predicted[i - at], spec.fps)
             write_video(compared_path(paths[i]), compared, spec.fps)
-            write_video(paths[i], frames, spec.fps)
-        report(f"generated {at + len(indices)}/{len(todo)}")
+            write_video(paths[i], predicted[i - at], spec.fps)
+        written += len(missing)
+        report(f"generated {written}/{len(todo)}")
     return paths
 
 
