@@ -39,7 +39,7 @@ from simforcing.data.open import open_dataset
 from simforcing.evaluation.following import CounterfactualGroup, cost_of_swapped_actions
 from simforcing.evaluation.protocols import protocol_named
 from simforcing.generation.rollout import Predictor
-from simforcing.models.bundle import load_bundle
+from simforcing.models.bundle import bundle_sha256, load_bundle
 from simforcing.recipes.prediction import stored_sampler
 from simforcing.recipes.run import Run, RunOptions
 from simforcing.recipes.start import bound_objective, starting_model
@@ -186,6 +186,8 @@ def cost(folder: Path, num_rounds: int = 12) -> None:
     for arm in ARMS:
         run = from_json(Run, read_json(folder / "runs" / f"{arm}-32-0" / "run.json"))
         bundle = load_bundle(Path(run.start.path))
+        start = replace(run.start, sha256=bundle_sha256(Path(run.start.path)))  # older runs hashed it otherwise
+        run = replace(run, start=start)
         data = Scenes(root=folder / "data", num_training=512, num_development=32, num_test=64).open()
         windows = LatentWindows.encode(Clips(data.episodes[:4], run.spec, stride=8), bundle.autoencoder, run.spec)
         model = starting_model(run)
