@@ -7,7 +7,7 @@ set -uo pipefail
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-cores=$(nproc)
+cores=$(getconf _NPROCESSORS_ONLN)
 pytest -n $((cores < 4 ? cores : 4)) --dist loadfile "$@" 2>&1 | tee "$log"
 status=${PIPESTATUS[0]}
 closing=$(grep -E '(passed|failed|error|no tests ran|deselected)' "$log" | tail -n 1)
