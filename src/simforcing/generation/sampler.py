@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -53,6 +53,16 @@ def draw_noise(shape: Sequence[int], seeds: Sequence[int]) -> Float[Tensor, "...
     return torch.stack(clips)
 
 
+class _Seen:
+    """Conditions, and what of them a model needs to compute once for all steps and branches."""
+
+    def __init__(self, model: nn.Module, conditions: Conditions, z: Tensor) -> None:
+        self.conditions = conditions
+        self.known: dict[str, Any] = {}
+        if isinstance(model, WorldModel) and model.has_context:
+            self.known = {"context": model.context(conditions, z)}
+
+
 @torch.no_grad()
 def sample(
     model: nn.Module,
@@ -78,14 +88,11 @@ def sample(
     keep = per_frame(observed)
     sigmas = sampling_sigmas(config.num_steps, config.shift)
     dropped = torch.ones(noise.shape[0], dtype=torch.bool, device=noise.device)
-    undirected = without_actions(conditions, dropped)
     w, a = config.sim_guidance, config.action_guidance
-    contexts = {}
-    if isinstance(model, WorldModel) and model.has_context:
-        contexts = {"directed": model.context(conditions, noise)}
-        contexts |= {"undirected": model.context(undirected, noise)} if a != 1 else {}
+    directed = _Seen(model, conditions, noise)
+    undirected = directed if a == 1 else _Seen(model, without_actions(conditions, dropped), noise)
 
-    def predict(z: Tensor, level: Tensor, seen: Conditions, gates: Sequence[float]) -> list[Tensor]:
+    def predict(z: Tensor, level: Tensor, seen: _Seen, gates: Sequence[float]) -> list[Tensor]:
         """Velocities of one branch per gate, from one pass."""
         condition = None
         if sim is not None:
@@ -93,9 +100,8 @@ def sample(
             condition = SimCondition(latents=sim, gate=gate)
         branches = len(gates)
         noisy, levels = z.repeat(branches, 1, 1, 1, 1, 1), level.repeat(branches, 1)
-        known = {} if condition is None else {"sim": condition}
-        known |= {"context": contexts["directed" if seen is conditions else "undirected"]} if contexts else {}
-        video = model(Streams(video=noisy), Streams(video=levels), seen, **known).video
+        known = seen.known if condition is None else {**seen.known, "sim": condition}
+        video = model(Streams(video=noisy), Streams(video=levels), seen.conditions, **known).video
         if video is None:
             raise ValueError("this model does not denoise video; a sampler of video needs one that does")
         return list(video.chunk(branches))
@@ -103,9 +109,9 @@ def sample(
     def velocity(z: Tensor, sigma: Tensor) -> Tensor:
         level = frame_sigma(sigma.to(z).expand(z.shape[0]), observed)
         if sim is None or w == 0:
-            (directed,) = predict(z, level, conditions, [0.0])
-            return directed if a == 1 else guide(predict(z, level, undirected, [0.0])[0], directed, a)
-        off, on = predict(z, level, conditions, [0.0, 1.0]) if w != 1 else 2 * predict(z, level, conditions, [1.0])
+            (plain,) = predict(z, level, directed, [0.0])
+            return plain if a == 1 else guide(predict(z, level, undirected, [0.0])[0], plain, a)
+        off, on = predict(z, level, directed, [0.0, 1.0]) if w != 1 else 2 * predict(z, level, directed, [1.0])
         steered = guide(off, on, w)
         return steered if a == 1 else steered + (a - 1) * (on - predict(z, level, undirected, [1.0])[0])
 

@@ -166,16 +166,13 @@ class Trainer:
 
     def __call__(self, recipe: str, name: str, options: RunOptions) -> Path:
         """The run's folder."""
-        known = self.data
-        run = planned(recipe, known, options)
+        run = planned(recipe, self.data, options)
         folder = self.out / name
-        self.report(training_cost(run, known))
+        self.report(training_cost(run, self.data))
         cache = None if options.cache is None else Path(options.cache)
-        count = num_processes(run)
-        with side_by_side(run, known, folder, cache, count):
-            execute(
-                run, known, folder, report=self.report, command="simforcing demo", overwrite=self.overwrite, cache=cache
-            )
+        how = {"report": self.report, "command": "simforcing demo", "overwrite": self.overwrite, "cache": cache}
+        with side_by_side(run, self.data, folder, cache, num_processes(run)):
+            execute(run, self.data, folder, **how)
         return folder
 
 

@@ -7,10 +7,10 @@ from simforcing.data.pair_streams import REAL, SIM
 from simforcing.data.paired import require_paired, variants_beside
 from simforcing.models.adapters import LoraConfig
 from simforcing.models.bundle import Bundle, bundle_sha256, load_bundle
+from simforcing.recipes.from_scratch import WINDOW_STRIDE
 from simforcing.recipes.prediction import stored_sampler
 from simforcing.recipes.run import AutoencoderPlan, Run, RunOptions, Start
 from simforcing.recipes.scale import SCALES
-from simforcing.recipes.teacher import WINDOW_STRIDE
 from simforcing.training.distillation import Distillation, DistillConfig
 from simforcing.types import DataSpec, EpisodeSet
 
@@ -18,7 +18,7 @@ SIM_WEIGHT = 1.0  # of flow matching in simulation; published: 0.1, which starve
 
 
 def student(data: EpisodeSet, options: RunOptions) -> Run:
-    """Starts from a teacher's run and has its windows, latents and network; 3 minutes and 2 GB on two CPU cores.
+    """Starts from a teacher's run and has its windows, latents and network; 6 minutes and 2 GB on one CPU core.
 
     Expected on held-out episodes: docs/paired-training.md.
     """
@@ -27,7 +27,7 @@ def student(data: EpisodeSet, options: RunOptions) -> Run:
 
 
 def joint(data: EpisodeSet, options: RunOptions) -> Run:
-    """Joint flow matching: as `student`, without distillation and condition path; 3 minutes, 2 GB, two CPU cores."""
+    """Joint flow matching: as `student`, without distillation and condition path; 5 minutes, 2 GB, one CPU core."""
     return from_teacher(
         "joint", data, options, Distillation(weight="clean", flow_sim=SIM_WEIGHT, distill=None, condition=None)
     )

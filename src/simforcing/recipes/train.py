@@ -4,7 +4,7 @@ from pathlib import Path
 
 from simforcing.data.open import open_dataset, require_layout
 from simforcing.data.pair_streams import REAL, SIM
-from simforcing.data.paired import require_paired, variants_beside
+from simforcing.data.paired import require_paired
 from simforcing.data.validate import describe
 from simforcing.models.bundle import Bundle, load_bundle
 from simforcing.models.taef2 import HUB_ID
@@ -78,7 +78,7 @@ def require_fitting(run: Run, data: EpisodeSet) -> None:
         learnt = set(load_bundle(Path(run.start.path)).about.get("training", [])) & set(run.held_out)
         if learnt:
             raise ValueError(f"held_out names {min(learnt)}, which the teacher learnt from")
-    if run.variants and variants_beside(data) is None:
+    if run.variants and run.variants_fingerprint is None:
         raise ValueError(f"variants is true, but there is no set of variants beside {data.root}")
 
 
