@@ -215,7 +215,12 @@ def test_options_that_a_recipe_would_ignore_are_refused(planned_run, square_set:
             planned(recipe, square_set if recipe == "laptop" else square_pairs, RunOptions(**options))
 
 
-def test_a_student_holds_out_what_its_teacher_does(planned_run):
+def test_a_student_of_any_seed_holds_out_what_its_teacher_does(planned_run, square_teacher: Path):
+    held_out = load_bundle(square_teacher).about["held_out"]
+    assert all(list(planned_run("student", seed=seed).held_out) == held_out for seed in range(6))
+
+
+def test_a_student_is_not_asked_to_hold_out_another_number(planned_run):
     with pytest.raises(ValueError, match="held_out is 2, but the teacher holds out 1 episodes of this set"):
         planned_run("student", held_out=2)
 

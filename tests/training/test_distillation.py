@@ -270,6 +270,18 @@ def test_the_target_is_detached_where_the_student_is_its_own_teacher():
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
 
 
+def test_no_gradient_reaches_the_sim_branch_through_the_target_that_it_gives():
+    model, batch = network(), pairs()
+    assert batch.sim is not None
+    sim = batch.sim.clone().requires_grad_(True)
+    objective = Distillation(
+        flow_real=0.0, flow_sim=0.0, condition=None, distill=DistillConfig(teacher="self", real=1.0, sim=0.0)
+    )
+    loss_of(objective, model, replace(batch, sim=sim)).total.backward()
+    assert sim.grad is None or not sim.grad.any()
+    assert any(p.grad is not None and p.grad.any() for p in model.parameters())
+
+
 def test_clips_of_simulation_alone_count_in_the_sim_terms_alone():
     model, teacher, batch = network(), network(1), pairs()
     half = replace(batch, has_real=torch.tensor([True, True, False, False]))
