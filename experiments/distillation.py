@@ -39,8 +39,8 @@ from simforcing.data.open import open_dataset
 from simforcing.evaluation.following import CounterfactualGroup, cost_of_swapped_actions
 from simforcing.evaluation.protocols import protocol_named
 from simforcing.generation.rollout import Predictor
+from simforcing.generation.sampler import stored_sampler
 from simforcing.models.bundle import bundle_sha256, load_bundle
-from simforcing.recipes.prediction import stored_sampler
 from simforcing.recipes.run import Run, RunOptions
 from simforcing.recipes.start import bound_objective, starting_model
 from simforcing.training.draws import draw

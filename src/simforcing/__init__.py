@@ -7,8 +7,8 @@ if TYPE_CHECKING:
     from simforcing.data.convert import convert
     from simforcing.data.open import open_dataset
     from simforcing.generation.rollout import Predictor
+    from simforcing.generation.world_model import WorldModel
     from simforcing.models.bundle import load_bundle
-    from simforcing.models.world_model import WorldModel
     from simforcing.recipes import recipe_named
     from simforcing.recipes.evaluate import evaluate_run
     from simforcing.recipes.execute import execute
@@ -38,7 +38,7 @@ _MODULES = {
     "Episode": "types",
     "Predictor": "generation.rollout",
     "RunOptions": "recipes.run",
-    "WorldModel": "models.world_model",
+    "WorldModel": "generation.world_model",
     "convert": "data.convert",
     "evaluate_run": "recipes.evaluate",
     "execute": "recipes.execute",

@@ -9,7 +9,7 @@ import torch
 from simforcing.models.action_conditioning import ActionTokens, FrameModulation, acting
 from simforcing.models.expert import ExpertConfig
 from simforcing.models.text import ByteEncoderConfig, encode_bytes
-from simforcing.models.world_model import WorldModel, WorldModelConfig
+from simforcing.models.world_model import WorldModelConfig, WorldModelNetwork
 from simforcing.nn.batch import Conditions, Streams, without_actions
 
 B, V, G, C, H, W, K, A, S, M, R = 2, 1, 3, 4, 4, 8, 8, 5, 3, 2, 6
@@ -31,7 +31,7 @@ def config(way: str, **changes) -> WorldModelConfig:
     return WorldModelConfig(**(base | changes))
 
 
-def model_of(configuration: WorldModelConfig, *, trained: bool = True) -> WorldModel:
+def model_of(configuration: WorldModelConfig, *, trained: bool = True) -> WorldModelNetwork:
     """A model; `trained`: what starts at zero has become something else."""
     torch.manual_seed(0)
     model = configuration.build().double()
@@ -74,7 +74,7 @@ def levels(sigma: float = 0.6, count: int = B) -> torch.Tensor:
     return out
 
 
-def velocity(model: WorldModel, seen: Conditions, z: torch.Tensor | None = None) -> torch.Tensor:
+def velocity(model: WorldModelNetwork, seen: Conditions, z: torch.Tensor | None = None) -> torch.Tensor:
     z = randn(B, V, G, C, H, W, seed=2) if z is None else z
     with torch.no_grad():
         video = model(Streams(video=z), Streams(video=levels(count=z.shape[0])), seen).video

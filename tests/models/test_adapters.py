@@ -19,7 +19,7 @@ from simforcing.models.adapters import (
 )
 from simforcing.models.expert import ExpertConfig
 from simforcing.models.text import ByteEncoderConfig, encode_bytes
-from simforcing.models.world_model import WorldModel, WorldModelConfig
+from simforcing.models.world_model import WorldModelConfig, WorldModelNetwork
 from simforcing.nn.batch import Batch, Conditions, SimCondition, Streams
 from simforcing.nn.strict import load_strictly
 from simforcing.training.checkpoint import load_weights, read_checkpoint
@@ -47,18 +47,18 @@ CONFIG = WorldModelConfig(
 )
 
 
-def plain_model(dtype: torch.dtype = torch.float64) -> WorldModel:
+def plain_model(dtype: torch.dtype = torch.float64) -> WorldModelNetwork:
     torch.manual_seed(0)
     return CONFIG.build().to(dtype)
 
 
-def adapted_model(dtype: torch.dtype = torch.float64, config: LoraConfig = LORA) -> WorldModel:
+def adapted_model(dtype: torch.dtype = torch.float64, config: LoraConfig = LORA) -> WorldModelNetwork:
     model = plain_model(dtype)
     add_adapters(model, config)
     return model
 
 
-def trained_model(dtype: torch.dtype = torch.float64) -> WorldModel:
+def trained_model(dtype: torch.dtype = torch.float64) -> WorldModelNetwork:
     """With adapters and a condition path that do something."""
     model = adapted_model(dtype)
     with torch.no_grad():
@@ -88,7 +88,7 @@ def arguments(dtype: torch.dtype = torch.float64) -> tuple[Streams, Streams, Con
     return Streams(video=z), Streams(video=sigma), conditions(dtype)
 
 
-def velocity(model: WorldModel, dtype: torch.dtype = torch.float64, *, conditioned: bool = False) -> Tensor:
+def velocity(model: WorldModelNetwork, dtype: torch.dtype = torch.float64, *, conditioned: bool = False) -> Tensor:
     gate = torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=dtype)  # closed on the first branch
     sim = SimCondition(latents=torch.ones(B, V, G, C, H, W, dtype=dtype), gate=gate) if conditioned else None
     out = model(*arguments(dtype), sim).video
@@ -96,14 +96,14 @@ def velocity(model: WorldModel, dtype: torch.dtype = torch.float64, *, condition
     return out
 
 
-def step(model: WorldModel, optimiser: Optimiser, index: int) -> None:
+def step(model: WorldModelNetwork, optimiser: Optimiser, index: int) -> None:
     optimiser.zero_gradients()
     velocity(model, next(model.parameters()).dtype, conditioned=True).square().mean().backward()
     optimiser.clip()
     optimiser.step(index)
 
 
-def optimiser_of(model: WorldModel, ema_decay: float | None = None) -> Optimiser:
+def optimiser_of(model: WorldModelNetwork, ema_decay: float | None = None) -> Optimiser:
     config = TrainerConfig(num_steps=10, batch_size=2, learning_rate=1e-2)
     return Optimiser(model, config.schedule, ema_decay=ema_decay)
 
@@ -300,7 +300,7 @@ class Data:
         return Batch(clean=clean.view(-1, V, G, C, H, W), observed=observed, conditions=given)
 
 
-def train_adapted(run_dir: Path, data: Data) -> WorldModel:
+def train_adapted(run_dir: Path, data: Data) -> WorldModelNetwork:
     model = adapted_model(torch.float32)
     config = TrainerConfig(
         num_steps=6, batch_size=B, learning_rate=1e-2, ema_decay=0.9, checkpoint_every=2, recompute=True

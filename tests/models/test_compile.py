@@ -10,20 +10,20 @@ import pytest
 import torch
 
 from simforcing.models.expert import ExpertConfig
-from simforcing.models.world_model import WorldModel, WorldModelConfig
+from simforcing.models.world_model import WorldModelConfig, WorldModelNetwork
 from simforcing.nn.batch import Conditions, Streams
 
 pytestmark = pytest.mark.compile
 
 
-def model_of(*, joint: bool) -> WorldModel:
+def model_of(*, joint: bool) -> WorldModelNetwork:
     sizes = {"mlp_width": 24, "num_layers": 1, "num_heads": 2, "head_width": 12, "text_width": 8}
     video = ExpertConfig(width=24, **sizes)
     action = ExpertConfig(width=12, **sizes) if joint else None
     return WorldModelConfig(video=video, action=action, channels=4, action_dim=3 if joint else 0).build()
 
 
-def outputs_and_gradients(model: WorldModel, network: torch.nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
+def outputs_and_gradients(model: WorldModelNetwork, network: torch.nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     conditions = Conditions(
         action=torch.randn(2, 8, 3, generator=generator),
@@ -41,7 +41,7 @@ def outputs_and_gradients(model: WorldModel, network: torch.nn.Module) -> tuple[
     return out.detach(), torch.cat([gradient.flatten() for gradient in gradients])
 
 
-def require_equal(model: WorldModel, compiled: torch.nn.Module) -> None:
+def require_equal(model: WorldModelNetwork, compiled: torch.nn.Module) -> None:
     # measured: 4e-7 of the largest value, outputs and gradients alike
     for eager, ours in zip(outputs_and_gradients(model, model), outputs_and_gradients(model, compiled), strict=True):
         assert (eager - ours).abs().max() <= 1e-5 * eager.abs().max()

@@ -8,7 +8,7 @@ import torch
 from simforcing.models.action_conditioning import driven_frames
 from simforcing.models.expert import Block, ExpertConfig
 from simforcing.models.text import ByteEncoderConfig, encode_bytes
-from simforcing.models.world_model import WorldModel, WorldModelConfig, patches
+from simforcing.models.world_model import WorldModelConfig, WorldModelNetwork, patches
 from simforcing.nn.attention import MASKS
 from simforcing.nn.batch import Conditions, SimCondition, Streams
 
@@ -26,7 +26,7 @@ def config(**changes) -> WorldModelConfig:
     return replace(base, **changes)
 
 
-def model_of(configuration: WorldModelConfig) -> WorldModel:
+def model_of(configuration: WorldModelConfig) -> WorldModelNetwork:
     torch.manual_seed(0)
     return configuration.build().double()
 
@@ -55,7 +55,7 @@ def levels(sigma: float = 0.6) -> torch.Tensor:
     return out
 
 
-def velocity(model: WorldModel, z: torch.Tensor, sigma: torch.Tensor | None = None, **changes) -> torch.Tensor:
+def velocity(model: WorldModelNetwork, z: torch.Tensor, sigma: torch.Tensor | None = None, **changes) -> torch.Tensor:
     with torch.no_grad():
         out = model(Streams(video=z), Streams(video=levels() if sigma is None else sigma), conditions(**changes))
     assert out.video is not None
@@ -334,14 +334,14 @@ def sim_condition(gate: float) -> SimCondition:
     return SimCondition(latents=noisy() - 2, gate=torch.full((B,), gate, dtype=torch.float64))
 
 
-def conditioned(model: WorldModel, sim: SimCondition | None) -> torch.Tensor:
+def conditioned(model: WorldModelNetwork, sim: SimCondition | None) -> torch.Tensor:
     with torch.no_grad():
         out = model(Streams(video=noisy()), Streams(video=levels()), conditions(), sim).video
     assert out is not None
     return out
 
 
-def trained_condition() -> WorldModel:
+def trained_condition() -> WorldModelNetwork:
     model = model_of(config(sim_condition=True))
     for parameter in model.sim_injection.parameters():
         torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(3))

@@ -15,11 +15,11 @@ from simforcing.data.clips import Clips
 from simforcing.data.latents import LatentWindows
 from simforcing.data.open import open_dataset
 from simforcing.generation.rollout import Predictor
+from simforcing.generation.sampler import stored_sampler
 from simforcing.models.bundle import MODEL, bundle_sha256, load_bundle
 from simforcing.nn.batch import Streams
 from simforcing.nn.tensor_file import read_tensors
 from simforcing.recipes.execute import execute
-from simforcing.recipes.prediction import stored_sampler
 from simforcing.recipes.run import Run, RunOptions
 from simforcing.recipes.start import bound_objective, starting_model
 from simforcing.recipes.train import planned
@@ -72,12 +72,12 @@ def test_a_students_prediction_is_its_own_simulation_first(student_run: Path, sq
     clips = list(Clips(square_pairs.episodes[:2], bundle.spec, stride=bundle.spec.num_frames - 1))
     sim = predictor.sim_latents(clips, [0] * len(clips))
     assert len(predictor.predict_sim(clips, [0] * len(clips))[0]) == bundle.spec.num_frames
-    without, guided = (predictor.using(sim_guidance=w).latents(clips, [0] * len(clips)) for w in (0.0, 1.0))
+    without, guided = (predictor.using(sim_guidance=w).generate(clips, [0] * len(clips)).latents for w in (0.0, 1.0))
     assert not torch.equal(without, guided)
     assert torch.equal(sim[:, :, 0], predictor.using(sim_source="true").sim_latents(clips, [0] * len(clips))[:, :, 0])
     # the guided velocity is a blend, so the first of its steps lies between both
-    half = predictor.using(sim_guidance=0.5, num_steps=1).latents(clips, [0] * len(clips))
-    ends = [predictor.using(sim_guidance=w, num_steps=1).latents(clips, [0] * len(clips)) for w in (0.0, 1.0)]
+    half = predictor.using(sim_guidance=0.5, num_steps=1).generate(clips, [0] * len(clips)).latents
+    ends = [predictor.using(sim_guidance=w, num_steps=1).generate(clips, [0] * len(clips)).latents for w in (0.0, 1.0)]
     assert torch.allclose(half, (ends[0] + ends[1]) / 2, atol=1e-5)
 
 
@@ -87,7 +87,7 @@ def test_only_the_given_frames_of_a_clip_are_read(student_run: Path, square_pair
     (clip,) = list(Clips(square_pairs.episodes[:1], bundle.spec, stride=bundle.spec.num_frames - 1))[:1]
     blank = clip.frames.copy()
     blank[:, 1:] = 0
-    first, second = (predictor.latents([c], [0]) for c in (clip, replace(clip, frames=blank)))
+    first, second = (predictor.generate([c], [0]).latents for c in (clip, replace(clip, frames=blank)))
     assert torch.equal(first, second)
 
 

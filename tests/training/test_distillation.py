@@ -11,7 +11,7 @@ from simforcing.flow.path import frame_sigma, interpolate, per_frame
 from simforcing.flow.schedule import shift_sigma
 from simforcing.models.presets import tiny_world_model
 from simforcing.models.text import encode_bytes
-from simforcing.models.world_model import WorldModel
+from simforcing.models.world_model import WorldModelNetwork
 from simforcing.nn.batch import Batch, Conditions, Draws, Streams, map_tensors
 from simforcing.nn.protocols import Loss
 from simforcing.training.distillation import (
@@ -31,7 +31,7 @@ B, V, G, C, H, W, K, A, S = 4, 1, 3, 4, 4, 4, 8, 3, 2
 OPEN = ConditionConfig(rate=1.0, corruption_rate=0.0)
 
 
-def network(seed: int = 0, *, sim_condition: bool = True) -> WorldModel:
+def network(seed: int = 0, *, sim_condition: bool = True) -> WorldModelNetwork:
     """A small student with weights in every part, so that no term is trivially zero."""
     torch.manual_seed(seed)
     sizes = {"width": 32, "action_width": 16, "num_layers": 2, "head_width": 16, "text_width": 16}
@@ -79,13 +79,16 @@ def draws_of(batch: Batch) -> Draws:
 
 
 def loss_of(
-    objective: Distillation, model: WorldModel, batch: Batch | None = None, teacher: WorldModel | None = None
+    objective: Distillation,
+    model: WorldModelNetwork,
+    batch: Batch | None = None,
+    teacher: WorldModelNetwork | None = None,
 ) -> Loss:
     batch = batch or pairs()
     return objective(model, batch, draws_of(batch), teacher=teacher)
 
 
-def velocity(model: WorldModel, clean: torch.Tensor, batch: Batch, **sim) -> torch.Tensor:
+def velocity(model: WorldModelNetwork, clean: torch.Tensor, batch: Batch, **sim) -> torch.Tensor:
     """One branch by itself, in a pass of its own."""
     draws = draws_of(batch)
     level = frame_sigma(shift_sigma(draws.uniform), batch.observed)
@@ -95,7 +98,7 @@ def velocity(model: WorldModel, clean: torch.Tensor, batch: Batch, **sim) -> tor
     return out
 
 
-def transcription(model: WorldModel, teacher: WorldModel, how: Distillation) -> dict[str, float]:
+def transcription(model: WorldModelNetwork, teacher: WorldModelNetwork, how: Distillation) -> dict[str, float]:
     """Section 5 in NumPy, from velocities of passes of their own."""
     batch = pairs()
     draws = draws_of(batch)

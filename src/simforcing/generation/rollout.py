@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +19,15 @@ from simforcing.nn.device import find_device
 from simforcing.types import Clip, DataSpec
 from simforcing.types.spec import Wording
 
-Request = tuple[list[Clip], list[int], SamplerConfig]
+Request = tuple[list[Clip], list[int], SamplerConfig, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generated:
+    """Latents of clips: of their views, and of the simulation that conditioned them, where one did."""
+
+    latents: Float[Tensor, "b v g c h w"]
+    sim: Float[Tensor, "b v g c h w"] | None
 
 
 class Predictor:
@@ -35,6 +43,7 @@ class Predictor:
         dtype: Literal["float32", "bfloat16"] = "float32",
     ) -> None:
         self.bundle, self.sampler, self.view = bundle, sampler, view
+        self.spec = bundle.spec
         self.device, self.dtype = find_device(device), dtype
         self._own_sim: list[tuple[Request, Tensor]] = []  # the last one made, shared by all that `using` makes of this
         bundle.model.to(self.device)
@@ -47,9 +56,7 @@ class Predictor:
                 all frames of the simulation too).
             seeds: of each clip's noise; a clip's video depends on its own seed alone.
         """
-        latents = self.latents(clips, seeds)
-        frames = decode_latents(latents, self.bundle.autoencoder)
-        return list(frames[:, self.view])
+        return list(self.decode(self.generate(clips, seeds).latents)[:, self.view])
 
     def predict_sim(self, clips: Sequence[Clip], seeds: Sequence[int]) -> list[UInt8[np.ndarray, "f h w 3"]]:
         """The model's own simulation of each clip, from its given sim frame: what conditions the real video.
@@ -59,12 +66,16 @@ class Predictor:
         """
         if not self.has_sim:
             raise ValueError("this model was not trained on pairs, so it makes no simulation; recipe student does")
-        return list(decode_latents(self.sim_latents(clips, seeds), self.bundle.autoencoder)[:, self.view])
+        return list(self.decode(self.sim_latents(clips, seeds))[:, self.view])
+
+    def decode(self, latents: Float[Tensor, "b v g c h w"]) -> UInt8[np.ndarray, "b v f h2 w2 3"]:
+        """Frames of latents."""
+        return decode_latents(latents, self.bundle.autoencoder)
 
     @property
     def has_sim(self) -> bool:
         """Whether the model generates simulation beside real video."""
-        return bool(self.bundle.spec.sim_views)
+        return bool(self.spec.sim_views)
 
     def using(self, **changes: Any) -> "Predictor":
         """The same model with another sampler: fields of SamplerConfig by name."""
@@ -72,25 +83,31 @@ class Predictor:
         other.sampler = replace(self.sampler, **changes)
         return other
 
-    def latents(self, clips: Sequence[Clip], seeds: Sequence[int]) -> Float[Tensor, "b v g c h w"]:
-        """Predicted latents of all views: of the simulation first, where it conditions the real video."""
-        spec = self.bundle.spec
-        sim = None
+    def windows_of(self, num_frames: int, num_actions: int) -> "Predictor":
+        """The same model on windows of another length than it was trained on."""
+        other = copy(self)
+        other.spec = replace(self.spec, num_frames=num_frames, num_actions=num_actions)
+        return other
+
+    def generate(self, clips: Sequence[Clip], seeds: Sequence[int]) -> Generated:
+        """Latents of all views: of the simulation first, where it conditions the real video."""
+        spec, sim = self.spec, None
         if self.bundle.model.config.sim_condition and self.sampler.sim_guidance > 0:
             if self.sampler.sim_source == "true":
                 sim = encode_clips(clips, self.bundle.autoencoder, streams=sim_streams(spec))
             else:
                 sim = self.sim_latents(clips, seeds)
-        return self._sampled(clips, seeds, slice(len(spec.views)), spec.wording, sim)
+        latents = self._sampled(clips, seeds, slice(len(spec.views)), spec.wording, sim)
+        return Generated(latents=latents, sim=sim)
 
     def sim_latents(self, clips: Sequence[Clip], seeds: Sequence[int]) -> Float[Tensor, "b v g c h w"]:
         """Latents of the model's own simulation, without the condition path; seeds as for the real video.
 
         The last ones are kept: rows of other guidance on the same clips do not make them again.
         """
-        spec = self.bundle.spec
+        spec = self.spec
         how = replace(self.sampler, sim_guidance=0.0, sim_source="self")
-        asked = (list(clips), list(seeds), how)
+        asked = (list(clips), list(seeds), how, spec.num_frames)
         if self._own_sim and same_request(self._own_sim[0][0], asked):
             return self._own_sim[0][1]
         latents = self._sampled(clips, seeds, sim_streams(spec), spec.sim_wording or spec.wording, None)
@@ -101,7 +118,7 @@ class Predictor:
         self, clips: Sequence[Clip], seeds: Sequence[int], streams: slice, wording: Wording, sim: Tensor | None
     ) -> Float[Tensor, "b v g c h w"]:
         """Latents from the given frame of these streams of the clips."""
-        autoencoder, spec = self.bundle.autoencoder, self.bundle.spec
+        autoencoder, spec = self.bundle.autoencoder, self.spec
         first = encode_clips(clips, autoencoder, streams=streams, num_frames=1)
         num_latents = 1 + (spec.num_frames - 1) // autoencoder.temporal_factor
         shape = (first.shape[1], num_latents, *first.shape[3:])
@@ -118,8 +135,8 @@ class Predictor:
 
     def reconstruct(self, clips: Sequence[Clip]) -> list[UInt8[np.ndarray, "f h w 3"]]:
         """The clips' own frames through the autoencoder: what no prediction can exceed by much."""
-        latents = encode_clips(clips, self.bundle.autoencoder, streams=slice(len(self.bundle.spec.views)))
-        return list(decode_latents(latents, self.bundle.autoencoder)[:, self.view])
+        latents = encode_clips(clips, self.bundle.autoencoder, streams=slice(len(self.spec.views)))
+        return list(self.decode(latents)[:, self.view])
 
 
 def same_request(one: Request, other: Request) -> bool:

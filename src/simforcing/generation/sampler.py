@@ -1,7 +1,7 @@
 """Sampling: latents of a whole clip from its given frames and conditions (docs/paper-to-code.md)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -12,9 +12,10 @@ from simforcing.flow.guidance import guide
 from simforcing.flow.path import frame_sigma, per_frame
 from simforcing.flow.schedule import SHIFT, sampling_sigmas
 from simforcing.flow.solver import SOLVERS
-from simforcing.models.world_model import WorldModel
+from simforcing.models.bundle import Bundle
+from simforcing.models.world_model import WorldModelNetwork
 from simforcing.nn.batch import Conditions, SimCondition, Streams, without_actions
-from simforcing.types import check_choices
+from simforcing.types import check_choices, from_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,19 @@ class SamplerConfig:
         check_choices(self)
 
 
+def stored_sampler(bundle: Bundle, num_steps: int | None = None) -> SamplerConfig:
+    """The sampler of the recipe that made the run, at another number of steps if one is given."""
+    where = f"{bundle.source}: about.run.sampler"
+    stored = bundle.about.get("run", {}).get("sampler")
+    if stored is None:
+        raise ValueError(f"{where} is missing")
+    try:
+        sampler = from_json(SamplerConfig, stored, where)
+    except ValueError as error:
+        raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
+    return sampler if num_steps is None else replace(sampler, num_steps=num_steps)
+
+
 def draw_noise(shape: Sequence[int], seeds: Sequence[int]) -> Float[Tensor, "..."]:
     """Gaussian noise in float32 on the CPU, one generator per clip: a clip's video does not depend on its batch."""
     clips = [torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed)) for seed in seeds]
@@ -59,7 +73,7 @@ class _Seen:
     def __init__(self, model: nn.Module, conditions: Conditions, z: Tensor) -> None:
         self.conditions = conditions
         self.known: dict[str, Any] = {}
-        if isinstance(model, WorldModel) and model.has_context:
+        if isinstance(model, WorldModelNetwork) and model.has_context:
             self.known = {"context": model.context(conditions, z)}
 
 

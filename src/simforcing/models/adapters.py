@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from simforcing.models.world_model import WorldModel
+from simforcing.models.world_model import WorldModelNetwork
 from simforcing.nn.batch import Conditions, Streams
 
 TARGETS = ("qkv", "out", "cross_q", "cross_kv", "cross_out", "mlp")
@@ -86,7 +86,7 @@ class LoraLinear(nn.Linear):
         return (self.weight.detach().double() + self.scale * change).to(self.weight.dtype)
 
 
-def add_adapters(model: WorldModel, config: LoraConfig) -> None:
+def add_adapters(model: WorldModelNetwork, config: LoraConfig) -> None:
     """Give a model adapters, in place, and freeze everything but them and the simulation condition path.
 
     Raises:
@@ -135,7 +135,7 @@ class BaseNetwork:
             return self.model(noisy, sigma, conditions)
 
 
-def merged_state_dict(model: WorldModel) -> dict[str, Tensor]:
+def merged_state_dict(model: WorldModelNetwork) -> dict[str, Tensor]:
     """State dict of the plain model that computes the same: adapters are added to their weights, names as before."""
     adapted = {name: module for name, module in model.named_modules() if isinstance(module, LoraLinear)}
     out = {name: value for name, value in model.state_dict().items() if not name.endswith((".lora_a", ".lora_b"))}

@@ -17,7 +17,7 @@ from torch import nn
 
 from simforcing.models.autoencoder import TinyAutoencoder, TinyAutoencoderConfig
 from simforcing.models.taef2 import Taef2, Taef2Config
-from simforcing.models.world_model import WorldModel, WorldModelConfig
+from simforcing.models.world_model import WorldModelConfig, WorldModelNetwork
 from simforcing.nn.strict import load_strictly
 from simforcing.nn.tensor_file import read_checksum, read_tensors, write_tensors
 from simforcing.types import DataSpec, from_json, to_json
@@ -45,7 +45,7 @@ class Bundle:
         source: the file that it was read from, for messages.
     """
 
-    model: WorldModel
+    model: WorldModelNetwork
     autoencoder: TinyAutoencoder | Taef2
     spec: DataSpec
     about: dict[str, Any] = field(default_factory=dict)

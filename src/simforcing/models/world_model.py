@@ -97,8 +97,8 @@ class WorldModelConfig:
         if (self.map_channels > 0) != (self.actions == "maps"):
             raise ValueError(f"map_channels is {self.map_channels} with actions {self.actions!r}; maps go with 'maps'")
 
-    def build(self) -> "WorldModel":
-        return WorldModel(self)
+    def build(self) -> "WorldModelNetwork":
+        return WorldModelNetwork(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ class Context:
     drawn: Float[Tensor, "b n d"] | None = None
 
 
-class WorldModel(nn.Module):
+class WorldModelNetwork(nn.Module):
     """Velocities of noisy latents (and actions), given per-frame noise levels and conditions."""
 
     def __init__(self, config: WorldModelConfig) -> None:

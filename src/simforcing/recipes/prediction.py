@@ -1,6 +1,6 @@
 """What every use of a finished run has in common: its options, its data, its sampler, its held-out episodes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -8,10 +8,10 @@ from simforcing.data.open import open_dataset
 from simforcing.data.spec import window_of
 from simforcing.data.windows import window_starts
 from simforcing.generation.rollout import Predictor
-from simforcing.generation.sampler import SamplerConfig
+from simforcing.generation.sampler import stored_sampler
 from simforcing.models.bundle import Bundle, load_bundle
 from simforcing.recipes.estimate import verified
-from simforcing.types import DataSpec, Episode, EpisodeSet, check_seed, from_json
+from simforcing.types import DataSpec, Episode, EpisodeSet, check_seed
 from simforcing.types.progress import Report
 
 
@@ -103,19 +103,6 @@ def view_index(spec: DataSpec, name: str | None) -> int:
 def episodes_with(episodes: list[Episode], view: str) -> list[Episode]:
     """The episodes that were filmed by this camera."""
     return [episode for episode in episodes if any(stored.name == view for stored in episode.views)]
-
-
-def stored_sampler(bundle: Bundle, num_steps: int | None = None) -> SamplerConfig:
-    """The sampler of the recipe that made the run, at another number of steps if one is given."""
-    where = f"{bundle.source}: about.run.sampler"
-    stored = bundle.about.get("run", {}).get("sampler")
-    if stored is None:
-        raise ValueError(f"{where} is missing")
-    try:
-        sampler = from_json(SamplerConfig, stored, where)
-    except ValueError as error:
-        raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
-    return sampler if num_steps is None else replace(sampler, num_steps=num_steps)
 
 
 def open_for(bundle: Bundle, data: str | None) -> EpisodeSet:

@@ -8,7 +8,7 @@ from torch import nn
 
 from simforcing.models.adapters import BaseNetwork, add_adapters, merged_state_dict
 from simforcing.models.bundle import AUTOENCODER, MODEL, bundle_sha256, load_bundle
-from simforcing.models.world_model import WorldModel
+from simforcing.models.world_model import WorldModelNetwork
 from simforcing.nn.protocols import Objective
 from simforcing.nn.strict import load_strictly
 from simforcing.nn.tensor_file import read_tensors
@@ -29,7 +29,7 @@ def require_unchanged(start: Start) -> None:
         )
 
 
-def starting_model(run: Run) -> WorldModel:
+def starting_model(run: Run) -> WorldModelNetwork:
     """The network with its first weights: drawn from the seed, or those of the start where it has them.
 
     Raises:
@@ -47,7 +47,7 @@ def starting_model(run: Run) -> WorldModel:
     return model
 
 
-def finished_model(run: Run, model: WorldModel, checkpoint: Path) -> WorldModel:
+def finished_model(run: Run, model: WorldModelNetwork, checkpoint: Path) -> WorldModelNetwork:
     """The trained network as a plain one, adapters merged, on the CPU, in eval mode, from a checkpoint."""
     load_weights(model.cpu(), checkpoint)
     if run.lora is None:
@@ -57,7 +57,7 @@ def finished_model(run: Run, model: WorldModel, checkpoint: Path) -> WorldModel:
     return plain.eval()
 
 
-def bound_objective(run: Run, model: WorldModel, device: torch.device) -> Objective:
+def bound_objective(run: Run, model: WorldModelNetwork, device: torch.device) -> Objective:
     """The run's objective with its frozen teacher on the device, where it has one."""
     objective = run.objective
     if not isinstance(objective, Distillation) or not objective.needs_teacher:

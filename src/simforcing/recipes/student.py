@@ -5,10 +5,10 @@ from pathlib import Path
 
 from simforcing.data.pair_streams import REAL, SIM
 from simforcing.data.paired import require_paired, variants_beside
+from simforcing.generation.sampler import stored_sampler
 from simforcing.models.adapters import LoraConfig
 from simforcing.models.bundle import Bundle, bundle_sha256, load_bundle
 from simforcing.recipes.from_scratch import WINDOW_STRIDE
-from simforcing.recipes.prediction import stored_sampler
 from simforcing.recipes.run import AutoencoderPlan, Run, RunOptions, Start
 from simforcing.recipes.scale import SCALES
 from simforcing.training.distillation import Distillation, DistillConfig

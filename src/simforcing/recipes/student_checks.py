@@ -10,7 +10,7 @@ from simforcing.data.latents import LatentWindows
 from simforcing.evaluation.checks import Check
 from simforcing.evaluation.doctor import equality_check, gradient_check, rate_check, untouched_check
 from simforcing.models.bundle import MODEL, Bundle, bundle_sha256
-from simforcing.models.world_model import WorldModel
+from simforcing.models.world_model import WorldModelNetwork
 from simforcing.nn.batch import Batch, Conditions, Draws, SimCondition, Streams
 from simforcing.nn.strict import load_strictly
 from simforcing.recipes.prediction import Ready
@@ -86,7 +86,7 @@ def condition_check(bundle: Bundle, batch: Batch, seed: int) -> Check:
     return equality_check("condition at step 0", without.numpy(), under.numpy(), detail)
 
 
-def fresh_condition(bundle: Bundle) -> WorldModel:
+def fresh_condition(bundle: Bundle) -> WorldModelNetwork:
     """The run's network, its condition path as it was before training."""
     model = bundle.model.config.build()
     built = {name: value for name, value in model.state_dict().items() if name.startswith(NEW_PARTS)}
@@ -113,7 +113,7 @@ def student_gradients(objective: Distillation, bundle: Bundle, start: Start, bat
     return gradient_check(received(student), received(teacher))
 
 
-def fresh_copy(bundle: Bundle) -> WorldModel:
+def fresh_copy(bundle: Bundle) -> WorldModelNetwork:
     """The run's network in another place: no gradient may stay with the one that predicts."""
     model = bundle.model.config.build()
     load_strictly(model, {name: value.cpu() for name, value in bundle.model.state_dict().items()}, bundle.source)

@@ -1,0 +1,97 @@
+"""What a rollout starts from, and the clip that a model reads of it: pictures, state and words, with commands."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, UInt8
+
+from simforcing.data.resize import resize_frames
+from simforcing.types import Clip, DataSpec
+
+Picture = UInt8[np.ndarray, "h w 3"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """The moment before the first command.
+
+    Args:
+        images: a picture of each of the model's views, in their order, any size.
+        task: what the robot is told to do.
+        state: measured proprioception in the data set's layout; None: unknown.
+        sim: the simulation of each view at that moment (the robot alone before the sim background), for models that
+            know simulation; None: not known yet.
+        name: for messages and file names.
+    """
+
+    images: tuple[Picture, ...]
+    task: str = ""
+    state: Float[np.ndarray, " s"] | None = None
+    sim: tuple[Picture, ...] | None = None
+    name: str = "start"
+
+
+def clip_from(start: Start, action: Float[np.ndarray, "k a"], spec: DataSpec) -> Clip:
+    """The window that begins at this start, under these commands; frames after the first are black.
+
+    Args:
+        action: in the layout of `spec.action.layout`, evenly spaced over the window.
+        spec: of the model, with `num_frames` and `num_actions` of this window.
+
+    Raises:
+        ValueError: pictures, state or actions that are not what the model reads; both sides are named.
+    """
+    given = (*start.images, *(start.sim or ()))
+    num_wanted = {len(spec.views), len(spec.streams)}
+    if len(given) not in num_wanted or len(start.images) != len(spec.views):
+        raise ValueError(
+            f"{start.name}: {len(start.images)} pictures and {len(start.sim or ())} of simulation;"
+            f" this model reads {', '.join(spec.streams)}"
+        )
+    step_s = (spec.num_frames - 1) / spec.fps / max(spec.num_actions, 1)
+    frames = np.zeros((len(spec.streams), spec.num_frames, spec.resize.height, spec.resize.width, 3), np.uint8)
+    for view, picture in enumerate(given):
+        frames[view, 0] = resize_frames(picture[None], spec.resize)[0]
+    state, state_valid = read_state(start, spec)
+    return Clip(
+        episode=start.name,
+        start=0,
+        task=start.task,
+        frames=frames,
+        view_present=np.arange(len(spec.streams)) < len(given),
+        frame_time_s=np.arange(spec.num_frames) / spec.fps,
+        action=read_action(start, action, spec),
+        action_valid=np.ones(action.shape, bool),
+        action_time_s=np.arange(len(action)) * step_s,
+        state=state,
+        state_valid=state_valid,
+    )
+
+
+def read_action(start: Start, action: Float[np.ndarray, "k a"], spec: DataSpec) -> Float[np.ndarray, "k a"]:
+    """The commands in float32. ValueError where their number, width or values are not what the model reads."""
+    layout = spec.action.layout
+    if action.ndim != 2 or action.shape != (spec.num_actions, layout.dim):
+        raise ValueError(
+            f"{start.name}: actions of shape {list(action.shape)}; a window of this model holds {spec.num_actions} of"
+            f" layout {layout.name} ({layout.dim} numbers: {', '.join(layout.slices)})"
+        )
+    if bad := np.argwhere(~np.isfinite(action)).tolist():
+        raise ValueError(f"{start.name}: action {bad[0][0]}, number {bad[0][1]} is {action[tuple(bad[0])]}")
+    return action.astype(np.float32)
+
+
+def read_state(start: Start, spec: DataSpec) -> tuple[np.ndarray, np.ndarray]:
+    """(state, which of its numbers are known), zeros where there is none."""
+    dim = spec.stored_state_dim
+    if start.state is None or not dim:
+        return np.zeros(dim, np.float32), np.zeros(dim, bool)
+    if start.state.shape != (dim,):
+        assert spec.state is not None
+        raise ValueError(
+            f"{start.name}: a state of {start.state.size} numbers; this model reads layout {spec.state.layout.name}"
+            f" ({dim} numbers: {', '.join(spec.state.layout.slices)})"
+        )
+    if not np.isfinite(start.state).all():
+        raise ValueError(f"{start.name}: state number {int(np.argmin(np.isfinite(start.state)))} is not finite")
+    return start.state.astype(np.float32), np.ones(dim, bool)
