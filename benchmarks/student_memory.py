@@ -22,7 +22,7 @@ from torch import Tensor
 
 from simforcing.models.adapters import BaseNetwork, LoraConfig, add_adapters
 from simforcing.models.expert import ExpertConfig
-from simforcing.models.world_model import WorldModel, WorldModelConfig
+from simforcing.models.world_model import WorldModelConfig, WorldModelNetwork
 from simforcing.nn.batch import Batch, Conditions
 from simforcing.training.distillation import Distillation, Teacher
 from simforcing.training.draws import draw
@@ -68,7 +68,7 @@ def pair() -> Batch:
     return Batch(clean=torch.randn(shape), sim=torch.randn(shape), observed=observed, conditions=conditions)
 
 
-def student_and_teacher(form: str, config: WorldModelConfig, rank: int) -> tuple[WorldModel, Teacher]:
+def student_and_teacher(form: str, config: WorldModelConfig, rank: int) -> tuple[WorldModelNetwork, Teacher]:
     """Both from the same weights."""
     student = config.build()
     if form == "adapters":
@@ -91,7 +91,7 @@ def training_step(form: str, config: WorldModelConfig, rank: int, *, recompute: 
     optimiser.clip()
     optimiser.step(0)
     held: dict[int, Tensor] = {id(p): p for p in student.parameters()}
-    if isinstance(teacher, WorldModel):
+    if isinstance(teacher, WorldModelNetwork):
         held |= {id(p): p for p in teacher.parameters()}
     return {"held": sum(p.numel() for p in held.values()), "trained": sum(p.numel() for p in optimiser.parameters)}
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from simforcing.models.presets import tiny_world_model
 from simforcing.models.text import encode_bytes
-from simforcing.models.world_model import Context, WorldModel
+from simforcing.models.world_model import Context, WorldModelNetwork
 from simforcing.nn.batch import Conditions, SimCondition, Streams
 
 FRAMES, SIDE, CHANNELS, NUM_ACTIONS, ACTION_DIM, STATE_DIM = 5, 8, 96, 16, 7, 7
@@ -34,7 +34,7 @@ class Student:
     def __init__(self, batch: int, dtype: torch.dtype) -> None:
         torch.manual_seed(0)
         config = tiny_world_model(channels=CHANNELS, action_dim=ACTION_DIM, state_dim=STATE_DIM)
-        self.model: WorldModel = replace(config, sim_condition=True).build().to(dtype)
+        self.model: WorldModelNetwork = replace(config, sim_condition=True).build().to(dtype)
         for parameter in (*self.model.sim_injection.parameters(), *self.model.video_head.linear.parameters()):
             nn.init.normal_(parameter, std=0.02)  # both start at zero, where nothing could be compared
         shape = (batch, 1, FRAMES, CHANNELS, SIDE, SIDE)
