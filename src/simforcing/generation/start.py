@@ -1,12 +1,12 @@
 """What a rollout starts from, and the clip that a model reads of it: pictures, state and words, with commands."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from simforcing.data.resize import resize_frames
-from simforcing.types import Clip, DataSpec
+from simforcing.data.resize import resize_camera, resize_frames
+from simforcing.types import Camera, Clip, DataSpec
 
 Picture = UInt8[np.ndarray, "h w 3"]
 
@@ -21,6 +21,9 @@ class Start:
         state: measured proprioception in the data set's layout; None: unknown.
         sim: the simulation of each view at that moment (the robot alone before the sim background), for models that
             know simulation; None: not known yet.
+        history: states measured before that moment, evenly spaced as the model reads them, oldest first; None: the
+            robot was in `state`.
+        cameras: of the pictures, for models that read maps.
         name: for messages and file names.
     """
 
@@ -28,7 +31,32 @@ class Start:
     task: str = ""
     state: Float[np.ndarray, " s"] | None = None
     sim: tuple[Picture, ...] | None = None
+    history: Float[np.ndarray, "m s"] | None = None
+    cameras: tuple[Camera | None, ...] = ()
     name: str = "start"
+
+
+def read_start(start: Start, spec: DataSpec) -> Start:
+    """The start as the model reads it: pictures in the model's size, states in float32.
+
+    Raises:
+        ValueError: pictures or states that are not what the model reads; both sides are named.
+    """
+    if len(start.images) != len(spec.views) or len(start.sim or spec.sim_views) != len(spec.sim_views):
+        raise ValueError(
+            f"{start.name}: {len(start.images)} pictures and {len(start.sim or ())} of simulation;"
+            f" this model reads {', '.join(spec.streams)}"
+        )
+    resized = [resize_frames(picture[None], spec.resize)[0] for picture in (*start.images, *(start.sim or ()))]
+    known = [None if camera is None else resize_camera(camera, spec.resize) for camera in start.cameras]
+    return replace(
+        start,
+        images=tuple(resized[: len(spec.views)]),
+        sim=None if start.sim is None else tuple(resized[len(spec.views) :]),
+        state=read_state(start, spec),
+        history=read_history(start, spec),
+        cameras=tuple(known),
+    )
 
 
 def clip_from(start: Start, action: Float[np.ndarray, "k a"], spec: DataSpec) -> Clip:
@@ -41,18 +69,15 @@ def clip_from(start: Start, action: Float[np.ndarray, "k a"], spec: DataSpec) ->
     Raises:
         ValueError: pictures, state or actions that are not what the model reads; both sides are named.
     """
-    given = (*start.images, *(start.sim or ()))
-    num_wanted = {len(spec.views), len(spec.streams)}
-    if len(given) not in num_wanted or len(start.images) != len(spec.views):
-        raise ValueError(
-            f"{start.name}: {len(start.images)} pictures and {len(start.sim or ())} of simulation;"
-            f" this model reads {', '.join(spec.streams)}"
-        )
+    ready = read_start(start, spec)
+    given = (*ready.images, *(ready.sim or ()))
     step_s = (spec.num_frames - 1) / spec.fps / max(spec.num_actions, 1)
     frames = np.zeros((len(spec.streams), spec.num_frames, spec.resize.height, spec.resize.width, 3), np.uint8)
-    for view, picture in enumerate(given):
-        frames[view, 0] = resize_frames(picture[None], spec.resize)[0]
-    state, state_valid = read_state(start, spec)
+    frames[: len(given), 0] = given
+    dim = spec.stored_state_dim
+    state = np.zeros(dim, np.float32) if ready.state is None else ready.state
+    known = np.full(dim, ready.state is not None)
+    history = np.repeat(state[None], spec.num_history, axis=0) if ready.history is None else ready.history
     return Clip(
         episode=start.name,
         start=0,
@@ -64,7 +89,10 @@ def clip_from(start: Start, action: Float[np.ndarray, "k a"], spec: DataSpec) ->
         action_valid=np.ones(action.shape, bool),
         action_time_s=np.arange(len(action)) * step_s,
         state=state,
-        state_valid=state_valid,
+        state_valid=known,
+        cameras=ready.cameras,
+        history=history if spec.num_history else None,
+        history_valid=np.repeat(known[None], spec.num_history, axis=0) if spec.num_history else None,
     )
 
 
@@ -81,11 +109,11 @@ def read_action(start: Start, action: Float[np.ndarray, "k a"], spec: DataSpec) 
     return action.astype(np.float32)
 
 
-def read_state(start: Start, spec: DataSpec) -> tuple[np.ndarray, np.ndarray]:
-    """(state, which of its numbers are known), zeros where there is none."""
+def read_state(start: Start, spec: DataSpec) -> Float[np.ndarray, " s"] | None:
+    """The state in float32; None where there is none or the model reads none."""
     dim = spec.stored_state_dim
     if start.state is None or not dim:
-        return np.zeros(dim, np.float32), np.zeros(dim, bool)
+        return None
     if start.state.shape != (dim,):
         assert spec.state is not None
         raise ValueError(
@@ -94,4 +122,17 @@ def read_state(start: Start, spec: DataSpec) -> tuple[np.ndarray, np.ndarray]:
         )
     if not np.isfinite(start.state).all():
         raise ValueError(f"{start.name}: state number {int(np.argmin(np.isfinite(start.state)))} is not finite")
-    return start.state.astype(np.float32), np.ones(dim, bool)
+    return start.state.astype(np.float32)
+
+
+def read_history(start: Start, spec: DataSpec) -> Float[np.ndarray, "m s"] | None:
+    """The states before the start in float32; None where none are given or the model reads none."""
+    if start.history is None or not spec.num_history:
+        return None
+    shape = (spec.num_history, spec.stored_state_dim)
+    if start.history.shape != shape or not np.isfinite(start.history).all():
+        raise ValueError(
+            f"{start.name}: a history of shape {list(start.history.shape)}; this model reads {list(shape)} finite"
+            f" numbers: states evenly spaced over the {spec.history_span_s:g} s before"
+        )
+    return start.history.astype(np.float32)
