@@ -18,7 +18,8 @@ DESCRIPTION = (
 # Modules of optional packages -> the extra of pyproject.toml that installs them.
 EXTRAS = {
     **dict.fromkeys(("mujoco", "mink", "daqp", "cmaes", "gymnasium"), "sim"),
-    **dict.fromkeys(("diffusers", "transformers", "peft", "torchao"), "wan"),
+    **dict.fromkeys(("diffusers", "peft", "torchao"), "wan"),
+    "transformers": "segment",
     **dict.fromkeys(("websockets", "msgpack"), "serve"),
     "torchmetrics": "metrics",
     "ray": "cluster",

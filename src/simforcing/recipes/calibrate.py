@@ -19,7 +19,16 @@ from simforcing.data.overlay import write_sheet
 from simforcing.data.resize import resize_camera
 from simforcing.data.validate import describe
 from simforcing.recipes.output import require_writable
-from simforcing.sim.calibrate import CalibrateConfig, Group, Hypothesis, fit_group, group_fit, judge, polish
+from simforcing.sim.calibrate import (
+    CalibrateConfig,
+    Group,
+    Hypothesis,
+    appearance_of,
+    fit_group,
+    group_fit,
+    judge,
+    polish,
+)
 from simforcing.sim.model import RobotModel
 from simforcing.sim.refine import Refined
 from simforcing.sim.replay import Layouts, TrackingLimits, replay
@@ -27,7 +36,7 @@ from simforcing.sim.robot import Robot
 from simforcing.sim.robots import ROBOTS, robot_named
 from simforcing.sim.workers import in_order, usable_processes
 from simforcing.types import Camera, Episode, EpisodeSet, Resize, check_seed
-from simforcing.types.calibration import Calibration, EpisodeFit, GroupFit, write_calibration
+from simforcing.types.calibration import Appearance, Calibration, EpisodeFit, GroupFit, write_calibration
 from simforcing.types.cameras import camera_to_json, pinhole_intrinsics, read_start
 from simforcing.types.files import read_json
 from simforcing.types.progress import Report, throttled
@@ -352,9 +361,11 @@ def _judge(
         if (fit := best[n])
     )
     verdicts: dict[int, tuple[EpisodeFit, ...]] = {}
+    looks: dict[int, Appearance | None] = {}
     with closing(in_order(jobs, _judge_group, num_processes=processes)) as results:
-        for (number, _), fits in zip(pieces, results, strict=True):
+        for (number, _), (fits, appearance) in zip(pieces, results, strict=True):
             verdicts[number] = verdicts.get(number, ()) + fits
+            looks.setdefault(number, appearance)
     records = []
     for number, (group, fit) in enumerate(zip(groups, best, strict=True)):
         if fit is None:
@@ -366,7 +377,8 @@ def _judge(
             continue
         height, width = group[0].view(scene.view).frames.size
         camera = resize_camera(fit[0].camera, Resize(height=height, width=width))
-        records.append(group_fit(str(number), *fit, verdicts[number], camera))
+        record = group_fit(str(number), *fit, verdicts[number], camera)
+        records.append(replace(record, appearance=looks[number]))
     return records
 
 
@@ -403,5 +415,6 @@ def _score(fit: tuple[Hypothesis, Refined]) -> float:
     return fit[1].score
 
 
-def _judge_group(job: _JudgeJob) -> tuple[EpisodeFit, ...]:
-    return judge(job.group, job.config, job.hypothesis, was_fitted=job.was_fitted)
+def _judge_group(job: _JudgeJob) -> tuple[tuple[EpisodeFit, ...], Appearance | None]:
+    appearance = appearance_of(job.group, job.config, job.hypothesis) if job.was_fitted else None
+    return judge(job.group, job.config, job.hypothesis, was_fitted=job.was_fitted), appearance

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
+from simforcing.sim.appearance import learn_appearance
 from simforcing.sim.model import RobotModel
 from simforcing.sim.observation import NotSeenError, Observation, observe, shrink
 from simforcing.sim.refine import Refined, Refiner
@@ -18,7 +19,7 @@ from simforcing.sim.search import Evidence, Found, Orbit, derived_seed, moved, s
 from simforcing.sim.silhouette_score import Overlap, overlap
 from simforcing.sim.surface import SurfacePoints
 from simforcing.types import Camera
-from simforcing.types.calibration import EpisodeFit, GroupFit
+from simforcing.types.calibration import Appearance, EpisodeFit, GroupFit
 from simforcing.types.cameras import resized_intrinsics
 
 COARSE_PX = 28  # short side of the pictures that are searched
@@ -229,6 +230,15 @@ def judge(
         replace(verdict, fitted_frames=fitted_frames(group, number) if was_fitted else ())
         for number, verdict in enumerate(verdicts)
     )
+
+
+def appearance_of(group: Group, config: CalibrateConfig, hypothesis: Hypothesis) -> Appearance | None:
+    """What the robot looks like under a fitted camera, on fitted frames; None where it is never or only seen."""
+    chosen = group.fitted[_spread(len(group.fitted), config.num_final_frames)]
+    observation = group.observation.take(chosen)
+    with Refiner(group.robot, observation, group.configurations(chosen, hypothesis.lag)) as refiner:
+        robot = refiner.render(hypothesis.camera).coverage >= 0.5
+    return learn_appearance(observation.frames, robot) if robot.any() and not robot.all() else None
 
 
 def group_fit(

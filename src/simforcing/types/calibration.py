@@ -5,6 +5,7 @@ A JSON file beside the data; `simulate` reads it. Nothing here fits anything: se
 
 import math
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,21 @@ class EpisodeFit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Appearance:
+    """How a camera's robot is told from everything else in one picture (`sim.appearance`): log odds of robot.
+
+    Args:
+        colour: of each cell of equally many bins of red, green and blue, blue running fastest.
+        place: of each cell of a grid over the picture, row by row.
+        threshold: above it a pixel is taken for robot.
+    """
+
+    colour: tuple[float, ...]
+    place: tuple[tuple[float, ...], ...]
+    threshold: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class GroupFit:
     """Episodes that share a camera.
 
@@ -46,6 +62,7 @@ class GroupFit:
         lag: frame i shows the measured state of row i - lag.
         position_deviation_m, rotation_deviation_rad: standard deviation of the camera's pose by the fit's covariance.
         focal_deviation: relative standard deviation of the focal length; 0 where it was given.
+        appearance: of the robot through this camera, learnt under the fitted silhouettes; None: not learnt.
     """
 
     name: str
@@ -55,6 +72,7 @@ class GroupFit:
     position_deviation_m: float | None = None
     rotation_deviation_rad: float | None = None
     focal_deviation: float | None = None
+    appearance: Appearance | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +104,8 @@ def write_calibration(path: Path, calibration: Calibration) -> None:
     """Write it as JSON, atomically."""
     groups = [
         {
-            **{key: value for key, value in vars(group).items() if key not in ("camera", "episodes")},
+            **{key: value for key, value in vars(group).items() if key not in ("camera", "episodes", "appearance")},
+            "appearance": None if group.appearance is None else to_json(group.appearance),
             "camera": None if group.camera is None else camera_to_json(group.camera),
             "episodes": [to_json(fit) for fit in group.episodes],
         }
@@ -123,7 +142,18 @@ def _group(value: Any, where: str) -> GroupFit:
         if fit.accepted and not complete:
             raise ValueError(f"{where}: episode {fit.name} is accepted, but the group has no complete camera")
     _check_finite(group, where)
+    if group.appearance is not None:
+        _check_appearance(group.appearance, f"{where}.appearance")
     return group
+
+
+def _check_appearance(appearance: Appearance, where: str) -> None:
+    if not appearance.colour or round(len(appearance.colour) ** (1 / 3)) ** 3 != len(appearance.colour):
+        raise ValueError(f"{where}: {len(appearance.colour)} colours, expected as many as a cube of bins has")
+    if not appearance.place or len({len(row) for row in appearance.place} | {0}) != 2:
+        raise ValueError(f"{where}: expected rows of places of one length, at least one each")
+    if not all(map(math.isfinite, (*appearance.colour, *chain(*appearance.place), appearance.threshold))):
+        raise ValueError(f"{where}: expected finite numbers")
 
 
 def _check_finite(fit: GroupFit | EpisodeFit, where: str) -> None:
