@@ -15,6 +15,7 @@ from simforcing.data.windows import TIME_SLACK
 from simforcing.generation.chunks import Chunk, Video
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.start import Start, clip_from, read_start
+from simforcing.generation.state import carry_state
 from simforcing.types import Clip, DataSpec, Layout, check_seed
 from simforcing.types.rotations import write_rotations
 
@@ -153,9 +154,7 @@ class Session:
 
     def _states(self, start: Start, action: np.ndarray) -> Float[np.ndarray, "f s"] | None:
         """The state at each frame that these commands lead to."""
-        if start.state is None:
-            return None
-        return np.repeat(start.state[None], frames_of(len(action), self.spec), axis=0)
+        return carry_state(start.state, action, self.spec, 1 + frames_of(len(action), self.spec))
 
     def _after(self, live: _Live, chunk: Chunk) -> _Live:
         """The clip at the end of a chunk."""
