@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from simforcing.data.backgrounds import BackgroundKind
-from simforcing.data.pair_streams import PICTURED, RECORD_NAME
-from simforcing.types.files import inside
+from simforcing.data.pair_streams import PICTURED, REAL, RECORD_NAME, SIM
+from simforcing.types import EpisodeSet
+from simforcing.types.files import inside, read_json
 
 NUMBER = (int, float)
 # Of an entry of `episodes`, where it has them; an IoU is there only after a calibration.
@@ -18,6 +19,29 @@ EPISODE_FIELDS: dict[str, type | tuple[type, ...]] = {
     "rotation_error_rad": NUMBER,
 }
 INDEX = "{index:06d}"
+
+
+def simulation_record(root: Path) -> dict[str, Any] | None:
+    """meta/simulation.json of a set, whose background can be used; None where there is none. ValueError as below."""
+    path = _file(Path(root))
+    if not path.is_file():
+        return None
+    record = read_json(path)
+    if not isinstance(record, dict):
+        raise ValueError(f"{path}: expected an object, found {type(record).__name__}")
+    require_background(record, Path(root))
+    return record
+
+
+def paired_record(data: EpisodeSet) -> dict[str, Any] | None:
+    """The same of a paired set, with its episodes; None for any other set. Raises ValueError where it is damaged."""
+    if not {REAL, SIM} <= {one.name for one in data.episodes[0].views}:
+        return None
+    record = simulation_record(Path(data.root))
+    if record is not None:
+        require_fields(record, {"episodes": dict}, Path(data.root))
+        require_episodes(record, Path(data.root))
+    return record
 
 
 def require_fields(

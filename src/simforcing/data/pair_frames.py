@@ -17,8 +17,8 @@ from scipy.ndimage import binary_dilation, binary_erosion, distance_transform_ed
 from simforcing.data.backgrounds import BackgroundKind, clean_plate, mean_image, plain, plate_rows
 from simforcing.data.footage import chosen_frames
 from simforcing.data.lerobot import episode_names
-from simforcing.data.pair_fields import background_path, require_background, require_episodes
-from simforcing.data.pair_streams import PICTURED, REAL, SIM, paired_record
+from simforcing.data.pair_fields import background_path, paired_record
+from simforcing.data.pair_streams import PICTURED, REAL, SIM
 from simforcing.data.resize import resize_frames, resize_nearest
 from simforcing.data.sim_background import background_picture
 from simforcing.data.windows import MASK_LEVEL
@@ -116,8 +116,6 @@ class PairReader:
         record = paired_record(data)
         if record is None:
             raise ValueError(f"{data.root}: no paired set (streams {REAL} and {SIM}); `simforcing simulate` makes one")
-        require_background(record, self.root)
-        require_episodes(record, self.root)
         self.record: dict[str, Any] = record
         self.stored = height, width = data.episodes[0].view(REAL).frames.size
         self.size = size or (_near(height, multiple), _near(width, multiple))

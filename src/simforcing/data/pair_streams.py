@@ -1,10 +1,8 @@
 """How a paired set is known on disk: its streams, its record, the set of its variants. It needs no simulator."""
 
 from pathlib import Path
-from typing import Any
 
 from simforcing.data.backgrounds import BackgroundKind
-from simforcing.types import EpisodeSet
 from simforcing.types.files import read_json
 
 REAL, SIM, MASK, DEPTH = "real", "sim", "sim_mask", "sim_depth"
@@ -24,14 +22,3 @@ def job_of(path: Path) -> str | None:
     except ValueError:
         return None
     return value.get("job") if isinstance(value, dict) else None
-
-
-def paired_record(data: EpisodeSet) -> dict[str, Any] | None:
-    """meta/simulation.json of a paired set; None for any other set. Raises ValueError where it is damaged."""
-    path = Path(data.root) / "meta" / RECORD_NAME
-    if not path.is_file() or not {REAL, SIM} <= {one.name for one in data.episodes[0].views}:
-        return None
-    record = read_json(path)
-    if not isinstance(record, dict) or not isinstance(record.get("episodes"), dict) or "background" not in record:
-        raise ValueError(f"{path}: expected an object with episodes and background")
-    return record

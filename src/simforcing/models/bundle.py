@@ -33,6 +33,7 @@ ABOUT = {
     "run": (dict, "an object"),
     "held_out": (list, "a list"),
     "training": (list, "a list"),
+    "simulation": (dict, "an object"),
 }
 
 

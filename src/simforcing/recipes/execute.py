@@ -7,6 +7,7 @@ RUN/log.jsonl, checkpoints/   the trainer's               RUN/config.json, model
 
 import json
 import shutil
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from simforcing.data.clips import Clips
 from simforcing.data.latent_cache import cached_windows
 from simforcing.data.latents import LatentWindows
 from simforcing.data.pair_streams import SIM
+from simforcing.data.sim_background import look_to_json, simulation_look
 from simforcing.models.autoencoder import TinyAutoencoder, fit_autoencoder
 from simforcing.models.bundle import AUTOENCODER, CONFIG, MODEL, Bundle, save_module
 from simforcing.models.taef2 import Taef2, Taef2Config
@@ -97,9 +99,9 @@ def execute(
             report(f"world model: {millions:.2f} M parameters, {run.trainer.num_steps} steps")
         validate = held_out_loss(run, objective, held_out) if held_out is not None else None
         metadata = {"run": json.loads(json.dumps(to_json(run)))}
+        about = about_run(run, data, command=command, training=[episode.name for episode in training])
         result = train(model, objective, windows, run.trainer, out, validate=validate, metadata=metadata)
         model = finished_model(run, model, result.checkpoint)
-        about = about_run(run, data, command=command, training=[episode.name for episode in training])
         bundle = Bundle(model=model, autoencoder=autoencoder, spec=run.spec, about=about)
         if world.is_first:
             bundle.save(out)
@@ -142,6 +144,7 @@ def say_windows(run: Run, data: EpisodeSet, lots: list[Clips], report: Report) -
 def about_run(run: Run, data: EpisodeSet, *, command: str, training: list[str]) -> dict[str, Any]:
     """How a bundle was made, as JSON values: what a later command needs beside the networks."""
     root = Path(data.root)
+    look = simulation_look(data, run.spec.sim_views)
     return {
         "recipe": run.recipe,
         "seed": run.seed,
@@ -150,8 +153,16 @@ def about_run(run: Run, data: EpisodeSet, *, command: str, training: list[str]) 
         "training": training,
         "held_out": list(run.held_out),
         "rejected": [f"{item.name}: {item.reason}" for item in data.rejected],
+        "frame_sizes": frame_sizes(data, run.spec.views),
+        **({} if look is None else {"simulation": look_to_json(look)}),
         "run": to_json(run),
     }
+
+
+def frame_sizes(data: EpisodeSet, views: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """View -> (height, width) of its stored frames, of the first episode that has it."""
+    stored = {view.name: view.frames.size for episode in reversed(data.episodes) for view in episode.views}
+    return {name: stored[name] for name in views if name in stored}
 
 
 def claim(run: Run, out: Path, *, overwrite: bool = False) -> None:

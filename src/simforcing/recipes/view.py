@@ -17,9 +17,9 @@ from scipy.ndimage import binary_dilation
 from simforcing.data.footage import chosen_frames
 from simforcing.data.lerobot import episode_names, read_columns
 from simforcing.data.open import open_dataset
-from simforcing.data.pair_fields import NUMBER, require_background, require_episodes, require_fields
+from simforcing.data.pair_fields import NUMBER, paired_record, require_fields
 from simforcing.data.pair_record import in_millimetres
-from simforcing.data.pair_streams import REAL, RECORD_NAME, SIM, job_of, paired_record, variants_root
+from simforcing.data.pair_streams import REAL, RECORD_NAME, SIM, job_of, variants_root
 from simforcing.data.validate import describe
 from simforcing.data.video import write_video
 from simforcing.data.windows import MASK_LEVEL
@@ -101,8 +101,6 @@ def view(
     chosen = choose(data, episodes)
     record = paired_record(data)
     if record is not None:
-        require_background(record, Path(data.root))
-        require_episodes(record, Path(data.root))
         require_fields(record, RECORD_FIELDS, Path(data.root))
     if rerun is not None:
         _record_3d(rerun, data, chosen, record, robot_path, report)
