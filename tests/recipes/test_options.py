@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from simforcing import cli
+from simforcing.cli.options import Sampling
 from simforcing.types import EpisodeSet
 
 ROOT = Path(__file__).resolve().parents[2]
 OTHERS = {"device": "cuda:7", "dtype": "bfloat16", "seed": 41, "overwrite": True}
 CALLED = {
     "train": ("simforcing.recipes.train.train_on", ("data", Path("out"))),
-    "generate": ("simforcing.recipes.generate.generate_clips", (Path("run"),)),
+    "generate": ("simforcing.recipes.generate.generate", ("run",)),
     "evaluate": ("simforcing.recipes.evaluate.evaluate_run", (Path("run"),)),
     "demo": ("simforcing.recipes.demo.demo", ()),
     "doctor": ("simforcing.recipes.doctor.run_checks", (Path("run"),)),
@@ -63,8 +64,8 @@ def test_every_shared_option_that_a_command_shows_reaches_what_it_calls(command:
 
 
 def test_the_commands_of_a_run_hand_over_the_view_and_the_number_of_steps(monkeypatch: pytest.MonkeyPatch):
-    for command in ("generate", "evaluate"):
-        values = call_of(monkeypatch, command, {"view": "wrist", "steps": 3, "data": "other"})
+    for command, steps in (("generate", {"sampling": Sampling(steps=3)}), ("evaluate", {"steps": 3})):
+        values = call_of(monkeypatch, command, {"view": "wrist", "data": "other", **steps})
         assert (values["view"], values["num_steps"], values["data"]) == ("wrist", 3, "other")
 
 

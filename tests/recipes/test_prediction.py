@@ -16,7 +16,8 @@ from simforcing.recipes import recipe_named
 from simforcing.recipes.doctor import agreement_checks
 from simforcing.recipes.evaluate import evaluate_run
 from simforcing.recipes.execute import execute
-from simforcing.recipes.generate import SETTINGS, generate_clips
+from simforcing.recipes.generate import generate_clips
+from simforcing.recipes.generated_folder import SETTINGS
 from simforcing.recipes.prediction import PredictionOptions, open_for, ready_to_predict
 from simforcing.recipes.run import RunOptions
 from simforcing.types import EpisodeSet, View

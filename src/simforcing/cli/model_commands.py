@@ -4,13 +4,19 @@ from pathlib import Path
 from typing import Literal
 
 from simforcing.cli.options import (
+    AS_STORED,
     DEFAULT,
     DEFAULT_COMPUTE,
+    NOTHING_GIVEN,
     How,
     HowToCompute,
+    HowToSample,
     Repeated,
+    WhatIsGiven,
+    asked,
     command_line,
     prediction_options,
+    sampling_options,
     say,
 )
 
@@ -99,35 +105,41 @@ def train(
 
 
 def generate(
-    run: Path,
+    model: str,
     /,
     data: str | None = None,
     episode: tuple[str, ...] = (),
     max_clips: int | None = None,
     view: str | None = None,
-    steps: int | None = None,
     out: Path | None = None,
+    lerobot: Path | None = None,
+    given: WhatIsGiven = NOTHING_GIVEN,
+    sampling: HowToSample = AS_STORED,
     how: How = DEFAULT,
 ) -> None:
-    """Predict clips and write them as mp4, alone and beside the real video.
+    """Videos from a picture and actions: `simforcing generate MODEL --image photo.png --actions moves.csv --out DIR`.
+
+    Without a picture or actions, windows of held-out episodes are predicted and written beside the real ones. The same
+    command goes on where it was stopped; videos of other settings are never mixed into one folder.
 
     Args:
-        run: folder of a finished run.
-        data: data set; default the run's own.
-        episode: episodes by name; default the held-out ones.
-        max_clips: at most so many.
-        view: camera whose video is written; default the run's first.
-        steps: sampling steps; default the recipe's.
-        out: folder; default RUN/generated.
+        model: folder of a finished run, name of a model that ships with the package (tabletop), or hub id.
+        data: data set of episodes; default the one that the model was trained on.
+        episode: episodes by name; default the held-out ones. With --image: the one whose actions are taken.
+        max_clips: at most so many windows, or with --rollout episodes.
+        view: camera whose video is NAME.mp4; default the model's first, and others are NAME.VIEW.mp4.
+        out: folder; default MODEL/generated for a data set's own clips.
+        lerobot: folder of a LeRobot v3.0 data set to make of the videos, with their commands and states.
     """
-    from simforcing.recipes.generate import generate_clips
+    from simforcing.recipes.generate import generate as run
 
-    generate_clips(
-        run,
-        out=out or run / "generated",
-        episodes=episode,
-        max_clips=max_clips,
-        options=prediction_options(how, data=data, view=view, num_steps=steps),
+    run(
+        model,
+        asked(given, data=data, episodes=episode, max_clips=max_clips),
+        out=out,
+        lerobot=lerobot,
+        options=prediction_options(how, data=data, view=view, num_steps=sampling.steps),
+        sampling=sampling_options(sampling),
         report=say,
     )
 

@@ -1,0 +1,108 @@
+"""The folder of generated videos: what each was made of, so that none is passed off as another, and none is lost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simforcing.recipes.output import require_absent
+from simforcing.training.checkpoint import named_differences
+from simforcing.types.files import read_json, write_json
+from simforcing.types.version import package_version
+
+SETTINGS = "settings.json"
+VIDEOS, MADE_BY = "videos", "made_by"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Video:
+    """What will be written of one request.
+
+    Args:
+        inputs: SHA-256 of what the model reads for it, or the place of a window in its data set.
+        endings: of its files; the first, `.mp4`, is written last.
+    """
+
+    name: str
+    seed: int
+    inputs: str
+    endings: tuple[str, ...]
+
+    def paths(self, out: Path) -> list[Path]:
+        """Its files."""
+        return [out / f"{self.name}{ending}" for ending in self.endings]
+
+    def is_there(self, out: Path) -> bool:
+        """Whether all of its files were written: one without content is none."""
+        return all(path.is_file() and path.stat().st_size > 0 for path in self.paths(out))
+
+
+def claim_videos(out: Path, settings: dict[str, Any], videos: Sequence[Video], *, overwrite: bool) -> None:
+    """Store the settings in a new folder; in one with videos, refuse others, or remove its videos to overwrite.
+
+    Args:
+        settings: all that decides the videos beside their own inputs, as JSON values.
+        videos: those to come; those of earlier calls with the same settings stay beside them.
+
+    Raises:
+        ValueError: videos of other settings or inputs, or files that are none of ours, and no `overwrite`.
+    """
+    path = out / SETTINGS
+    then = stored_settings(path, lenient=overwrite)
+    listed: dict[str, Any] = then.get(VIDEOS, {})
+    old = [out / f"{name}{ending}" for name, item in listed.items() for ending in item["files"]]
+    if then:  # also what an older version left without a list
+        compared = sorted(out.glob("*.compare.mp4"))
+        old += [*compared, *(video.with_name(video.name.replace(".compare.mp4", ".mp4")) for video in compared)]
+    elif not overwrite:
+        require_absent([path for video in videos for path in video.paths(out)] + sorted(out.glob("*.compare.mp4")))
+    mine = {video.name: {"seed": video.seed, "inputs": video.inputs, "files": list(video.endings)} for video in videos}
+    differences: list[str] = []
+    if any(path.exists() for path in old):
+        before = {name: value for name, value in then.items() if name not in (VIDEOS, MADE_BY)}
+        differences = named_differences(before, settings)
+        same = {name: {key: listed[name][key] for key in ("seed", "inputs")} for name in mine if name in listed}
+        asked = {name: {key: mine[name][key] for key in ("seed", "inputs")} for name in same}
+        differences += named_differences(same, asked)
+    if differences and not overwrite:
+        raise ValueError(
+            f"{out} holds videos of other settings: {differences[0]}; choose another --out, or --overwrite"
+        )
+    for video in old if differences else ():
+        video.unlink(missing_ok=True)
+    kept = {} if differences else listed
+    write_json(path, {MADE_BY: f"simforcing {package_version()}", **settings, VIDEOS: kept | mine})
+
+
+def stored_settings(path: Path, *, lenient: bool) -> dict[str, Any]:
+    """The settings that lie in a folder, empty where there are none.
+
+    Args:
+        lenient: take a file that is not of `generate` for none, as it will be replaced.
+
+    Raises:
+        ValueError: a file that is not of `generate`.
+    """
+    if not path.exists():
+        return {}
+    try:
+        then = read_json(path)
+        if not isinstance(then, dict) or "model_sha256" not in then:
+            found = "" if isinstance(then, dict) else f", found {type(then).__name__}"
+            raise ValueError(
+                f"{path}: expected an object with field 'model_sha256'{found}; choose another --out, or --overwrite"
+            )
+        _check_listed(then.get(VIDEOS, {}), path)
+    except ValueError:
+        if lenient:
+            return {}
+        raise
+    return then
+
+
+def _check_listed(listed: Any, path: Path) -> None:
+    """ValueError where the list of videos is damaged: files are removed by it."""
+    for name, item in listed.items() if isinstance(listed, dict) else [("", None)]:
+        files = item.get("files") if isinstance(item, dict) and {"seed", "inputs"} <= set(item) else None
+        if not isinstance(files, list) or any("/" in f"{name}{file}" for file in files):
+            raise ValueError(f"{path}: the list of videos is damaged at {name!r}; choose another --out, or --overwrite")

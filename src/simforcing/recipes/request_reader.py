@@ -1,0 +1,251 @@
+"""A request's files as the pictures, state and commands that a model reads, or one line on why they are not."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, UInt8
+
+from simforcing.data.action_files import checked_table, read_table, table_from_json
+from simforcing.data.conditions import conditions_of
+from simforcing.data.open import open_dataset
+from simforcing.data.picture_files import of_aspect, read_picture
+from simforcing.data.spec import window_of
+from simforcing.data.windows import action_rows, read_clip, state_at
+from simforcing.generation.rollout import Predictor
+from simforcing.generation.session import frames_of, held, needs_sim
+from simforcing.generation.start import Start, clip_from, read_start
+from simforcing.models.bundle import Bundle
+from simforcing.recipes.requests import Request, RequestFields, name_of
+from simforcing.types import DataSpec, Episode, EpisodeSet, Layout
+from simforcing.types.episodes import ResizePolicy
+from simforcing.types.spec import FPS_TOLERANCE
+
+
+class RequestReader:
+    """Reads requests for one model under one sampler.
+
+    Args:
+        resize: for pictures of another aspect than the model's; None: they are refused.
+        data: data set of episodes where a request names none; None: the one that the model was trained on.
+        opened: that data set, where it is open already.
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        *,
+        resize: ResizePolicy | None = None,
+        data: str | None = None,
+        opened: EpisodeSet | None = None,
+    ) -> None:
+        self.predictor, self.spec = predictor, predictor.spec
+        self._resize: ResizePolicy | None = resize
+        self._data = opened.root if opened is not None else data or predictor.bundle.about.get("data")
+        self._sets: dict[str, EpisodeSet] = {} if opened is None else {opened.root: opened}
+        self._segmenters: dict[str, Any] = {}
+        self._sizes = trained_sizes(predictor.bundle)
+
+    @property
+    def roots(self) -> list[str]:
+        """Of the data sets that requests were taken from."""
+        return [data.root for data in self._sets.values()]
+
+    def read(self, item: RequestFields) -> Request:
+        """The request, checked as far as it can be without generating. ValueError in one line."""
+        name = name_of(item)
+        episode, data = self._episode(item)
+        if not item.image and episode is None:
+            raise ValueError("no picture; give an image, or an episode whose first frame is taken")
+        if item.actions is None and episode is None:
+            raise ValueError("no actions; give a file of them, or an episode whose actions are taken")
+        action = self._action(item, episode)
+        start = self._start(item, episode, data)
+        start = replace(start, name=name)
+        truth = episode if not item.image and item.actions is None else None
+        request = Request(name=name, start=start, action=action, seed=item.seed, truth=truth)
+        self._check_sim(request)
+        self._check_first_window(request)
+        return request
+
+    def _episode(self, item: RequestFields) -> tuple[Episode | None, EpisodeSet | None]:
+        """The episode that a request names, in a set whose numbers mean what the model's do."""
+        if item.episode is None:
+            return None, None
+        source = item.data or self._data
+        if source is None:
+            raise ValueError(f"episode {item.episode!r} of which data set? give --data")
+        if source not in self._sets:
+            self._sets[source] = open_dataset(source)
+        data = self._sets[source]
+        found = [episode for episode in data.episodes if episode.name == item.episode]
+        if not found:
+            listed = ", ".join(episode.name for episode in data.episodes[:20])
+            raise ValueError(f"{source}: no episode {item.episode!r}; episodes: {listed}")
+        if not item.image:
+            self.spec.check(replace(data, episodes=(found[0],)))
+        elif data.action_layout != self.spec.action.layout or not _same_rate(found[0].fps, self.spec.fps):
+            theirs = "an undeclared layout" if data.action_layout is None else f"layout {data.action_layout.name}"
+            raise ValueError(
+                f"{source}: actions are of {theirs} at {found[0].fps:g} frames/s; this model reads"
+                f" {self.spec.action.layout.name} at {self.spec.fps:g}"
+            )
+        return found[0], data
+
+    def _action(self, item: RequestFields, episode: Episode | None) -> Float[np.ndarray, "k a"]:
+        spec, layout = self.spec, self.spec.action.layout
+        rate = spec.num_actions / (spec.num_frames - 1) * spec.fps
+        if item.actions is None:
+            assert episode is not None
+            action = episode_action(episode, spec)
+        elif isinstance(item.actions, str):
+            action = read_table(Path(item.actions), layout, "action", fps=rate)
+        else:
+            action = table_from_json(item.actions, layout, "action", fps=rate)
+        frames_of(len(action), spec)
+        return action
+
+    def _start(self, item: RequestFields, episode: Episode | None, data: EpisodeSet | None) -> Start:
+        """Pictures, state and words; of the episode what is not given otherwise."""
+        spec = self.spec
+        sim = self._pictures(item.sim_image, "sim image", spec.sim_views) if item.sim_image else None
+        state = self._state(item.state)
+        if not item.image:
+            assert episode is not None
+            start = episode_start(episode, spec)
+            task = start.task if item.task is None else item.task
+            changed = start if state is None else replace(start, state=state, history=None)
+            return read_start(replace(changed, task=task, sim=sim or start.sim), spec)
+        task = item.task if item.task is not None else "" if episode is None else episode.task
+        same_state = data is not None and spec.state is not None and data.state_layout == spec.state.layout
+        if state is None and episode is not None and same_state:
+            values, known = state_at(episode, 0.0, spec.stored_state_dim)
+            state = values if known.all() else None
+        images = self._pictures(item.image, "image", spec.views)
+        start = Start(images=images, task=task, state=state, sim=sim)
+        if sim is None and item.segment is not None:
+            start = self._simulated(start, item)
+        return read_start(start, spec)
+
+    def _pictures(
+        self, given: Sequence[str], what: str, views: Sequence[str]
+    ) -> tuple[UInt8[np.ndarray, "h w 3"], ...]:
+        """A picture of each view, of the aspect that the model was trained on."""
+        paths = dict(zip(views, given, strict=False))
+        if any(item.partition("=")[0] in views for item in given if "=" in item):
+            paths = dict(_of_view(item, what, views) for item in given)
+        if len(given) != len(views) or set(paths) != set(views):
+            raise ValueError(
+                f"{len(given)} {what}s; this model reads one of each view: {', '.join(views) or 'none'}"
+                f" (in this order, or as view=path)"
+            )
+        pictures = []
+        for view, real in zip(views, self.spec.views, strict=True):
+            picture = read_picture(Path(paths[view]))
+            pictures.append(of_aspect(picture, self._sizes.get(real, self._own_size), self._resize, paths[view]))
+        return tuple(pictures)
+
+    @property
+    def _own_size(self) -> tuple[int, int]:
+        return self.spec.resize.height, self.spec.resize.width
+
+    def _state(self, value: Any) -> Float[np.ndarray, " s"] | None:
+        """A measured state from a file or as numbers."""
+        if value is None:
+            return None
+        if self.spec.state is None:
+            raise ValueError("a state is given; this model reads none")
+        layout: Layout = self.spec.state.layout
+        table = (
+            read_table(Path(value), layout, "state")
+            if isinstance(value, str)
+            else table_from_json(value, layout, "state")
+        )
+        if len(table) != 1:
+            raise ValueError(f"{len(table)} rows of state; expected the one that was measured at the picture")
+        return table[0]
+
+    def _simulated(self, start: Start, item: RequestFields) -> Start:
+        raise ValueError("segment: not supported yet")
+
+    def _check_sim(self, request: Request) -> None:
+        """ValueError where the model's video is conditioned by a simulation that the request cannot begin or give."""
+        if not needs_sim(self.predictor):
+            return
+        if request.start.sim is None:
+            raise ValueError(
+                "no first picture of the simulation, which this model's video follows; give --sim-image, or --segment"
+                " to cut the robot out of the picture, or --sim-guidance 0 to do without"
+            )
+        if self.predictor.sampler.sim_source == "true" and request.frames(self.spec, self.spec.sim_views) is None:
+            raise ValueError(
+                "--sim-source true needs the simulation of these very actions, which only an episode of pairs has"
+                " under its own"
+            )
+
+    def _check_first_window(self, request: Request) -> None:
+        """ValueError where the model cannot read the first window, as of a form that needs a state."""
+        spec, autoencoder = self.spec, self.predictor.bundle.autoencoder
+        action = held(request.action[: spec.num_actions], spec.num_actions, spec.action.layout)
+        conditions_of(
+            [clip_from(request.start, action, spec)], spec, autoencoder.temporal_factor, autoencoder.spatial_factor
+        )
+
+
+def episode_action(episode: Episode, spec: DataSpec) -> Float[np.ndarray, "k a"]:
+    """Commands of a whole episode, as many as lead to whole frames. ValueError where some do not exist."""
+    rows = action_rows(episode, 0, episode.num_frames)
+    per_window, frames = spec.num_actions, spec.num_frames - 1
+    whole = per_window // int(np.gcd(per_window, frames))
+    rows = rows[: len(rows) // whole * whole]
+    if not len(rows):
+        raise ValueError(f"episode {episode.name}: no actions in its {episode.num_frames} frames")
+    if episode.action_valid is not None and not episode.action_valid[rows].all():
+        number = int(np.argmin(episode.action_valid[rows].all(axis=1)))
+        raise ValueError(f"episode {episode.name}: action {number} does not hold all numbers; only windows can be read")
+    return checked_table(episode.action[rows], spec.action.layout, f"episode {episode.name}: action")
+
+
+def episode_start(episode: Episode, spec: DataSpec) -> Start:
+    """The first frame of an episode with its state, words, cameras and simulation."""
+    window = replace(window_of(spec), num_frames=2)
+    clip = read_clip(episode, 0, window, spec.action.layout.dim, spec.stored_state_dim)
+    num_views = len(spec.views)
+    if not clip.view_present[:num_views].all():
+        missing = spec.views[int(np.argmin(clip.view_present[:num_views]))]
+        raise ValueError(f"episode {episode.name}: no view {missing}, which the model reads")
+    has_sim = bool(spec.sim_views) and clip.view_present[num_views:].all()
+    has_state = bool(spec.stored_state_dim) and clip.state_valid.all()
+    return Start(
+        images=tuple(clip.frames[:num_views, 0]),
+        sim=tuple(clip.frames[num_views:, 0]) if has_sim else None,
+        task=episode.task,
+        state=clip.state if has_state else None,
+        history=clip.history if has_state and clip.history_valid is not None and clip.history_valid.all() else None,
+        cameras=clip.cameras,
+    )
+
+
+def trained_sizes(bundle: Bundle, open_set: Callable[..., EpisodeSet] = open_dataset) -> dict[str, tuple[int, int]]:
+    """View -> (height, width) of the frames as they were stored, before they were resized; empty where not known."""
+    known = bundle.about.get("frame_sizes")
+    if isinstance(known, dict):
+        return {name: (size[0], size[1]) for name, size in known.items()}
+    try:  # a run of an older version
+        data = open_set(bundle.about["data"])
+    except (KeyError, ValueError, OSError):
+        return {}
+    return {view.name: view.frames.size for episode in data.episodes for view in episode.views}
+
+
+def _of_view(item: str, what: str, views: Sequence[str]) -> tuple[str, str]:
+    view, _, path = item.partition("=")
+    if view not in views:
+        raise ValueError(f"{what} {item!r}: no view {view!r}; views: {', '.join(views)}")
+    return view, path
+
+
+def _same_rate(one: float, other: float) -> bool:
+    return abs(one - other) <= FPS_TOLERANCE * other
