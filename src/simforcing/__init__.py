@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from simforcing.environment import register_with_gymnasium
+
 if TYPE_CHECKING:
     from simforcing.data.convert import convert
     from simforcing.data.open import open_dataset
@@ -47,6 +49,8 @@ _MODULES = {
     "open_dataset": "data.open",
     "recipe_named": "recipes",
 }
+
+register_with_gymnasium()
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,54 @@
+"""Registers the environment with Gymnasium, which `import simforcing` does too, before or after `import gymnasium`.
+
+The environment itself, generation/environment.py, is imported when one is made.
+"""
+
+import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+ID = "simforcing/WorldModel-v0"
+
+
+def register() -> None:
+    """Make the environment known to Gymnasium, once."""
+    from gymnasium.envs.registration import register as add
+    from gymnasium.envs.registration import registry
+
+    if ID not in registry:
+        add(
+            ID,
+            entry_point="simforcing.generation.environment:WorldModelEnv",
+            vector_entry_point="simforcing.generation.vector_environment:WorldModelVectorEnv",
+        )
+
+
+class _Waiting:
+    """A finder that finds nothing itself, but registers as soon as Gymnasium has been imported, and is gone then."""
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """The spec of Gymnasium, whose loader registers at its end; None for every other module."""
+        if name != "gymnasium":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        load = spec.loader.exec_module
+
+        def load_and_register(module: ModuleType) -> None:
+            load(module)
+            register()
+
+        spec.loader.exec_module = load_and_register  # the loader is this spec's own
+        return spec
+
+
+def register_with_gymnasium() -> None:
+    """Register now where Gymnasium is imported already, else as soon as it is; it is never imported for this."""
+    if "gymnasium" in sys.modules:
+        register()
+    else:
+        sys.meta_path.insert(0, _Waiting())
