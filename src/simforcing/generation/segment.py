@@ -3,6 +3,7 @@
 The simulator's own mask needs more than a photo (robot, camera, joints): see `sim_start`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -14,7 +15,7 @@ from PIL import Image
 from simforcing.data.windows import MASK_LEVEL
 from simforcing.generation.robot_mask import require_robot
 from simforcing.generation.sam3 import Sam3Options
-from simforcing.types.calibration import Appearance, read_calibration
+from simforcing.types.calibration import Appearance, Calibration, GroupFit, read_calibration
 
 CHOICES = (
     "sam3:FOLDER_OR_HUB_ID[@WORDS | @X,Y;X,Y...] (SAM 3, by words or points in pixels)",
@@ -78,21 +79,34 @@ class AppearanceFile:
     def build(self) -> "AppearanceSegmenter":
         """Read it. ValueError where the file, the group or its model of appearance is missing."""
         calibration = read_calibration(self.path)
-        known = {group.name: group for group in calibration.groups if group.appearance is not None}
-        if not known:
+        if all(group.appearance is None for group in calibration.groups):
             raise ValueError(
                 f"{self.path}: no group has a model of the robot's appearance; run `simforcing calibrate` again"
             )
-        if self.group is None and len(known) > 1:
-            raise ValueError(f"{self.path}: several cameras; name one: {self.path}@GROUP, of {', '.join(known)}")
-        chosen = self.group if self.group is not None else next(iter(known))
-        of_episode = calibration.group_of(chosen)
-        name = of_episode.name if of_episode is not None else chosen
-        if name not in known:
-            raise ValueError(f"{self.path}: no group or episode {chosen!r} with a camera; groups: {', '.join(known)}")
-        appearance = known[name].appearance
-        assert appearance is not None
-        return AppearanceSegmenter(appearance, f"the appearance of group {name} of {self.path}")
+        group = group_named(calibration, self.path, self.group, lambda one: one.appearance is not None)
+        assert group.appearance is not None
+        return AppearanceSegmenter(group.appearance, f"the appearance of group {group.name} of {self.path}")
+
+
+def group_named(
+    calibration: Calibration, path: Path, name: str | None, is_usable: Callable[[GroupFit], bool]
+) -> GroupFit:
+    """A group by its name or that of one of its episodes; None: the only usable one.
+
+    Raises:
+        ValueError: no such usable group, or several and no name; the choices are listed.
+    """
+    known = {group.name: group for group in calibration.groups if is_usable(group)}
+    if name is None and len(known) == 1:
+        return next(iter(known.values()))
+    choices = f"groups: {', '.join(known) or 'none'}"
+    if name is None:
+        raise ValueError(f"{path}: name one of its {len(known)} cameras, as {path}@GROUP_OR_EPISODE; {choices}")
+    of_episode = calibration.group_of(name)
+    found = known.get(name if of_episode is None else of_episode.name)
+    if found is None:
+        raise ValueError(f"{path}: no fitted camera for {name!r}; {choices}")
+    return found
 
 
 class AppearanceSegmenter:

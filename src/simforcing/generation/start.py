@@ -8,7 +8,7 @@ from jaxtyping import Float, UInt8
 from simforcing.data.resize import resize_camera, resize_frames
 from simforcing.types import Camera, Clip, DataSpec
 
-Picture = UInt8[np.ndarray, "h w 3"]
+Picture = UInt8[np.ndarray, "_ _ 3"]  # each of its own size
 
 
 @dataclass(frozen=True, kw_only=True)
