@@ -48,7 +48,7 @@ class _Waiting:
 
 def register_with_gymnasium() -> None:
     """Register now where Gymnasium is imported already, else as soon as it is; it is never imported for this."""
-    if "gymnasium" in sys.modules:
+    if sys.modules.get("gymnasium") is not None:
         register()
     else:
         sys.meta_path.insert(0, _Waiting())

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -52,8 +52,6 @@ class EnvironmentConfig:
     def __post_init__(self) -> None:
         if self.max_steps is not None and self.max_steps < 1:
             raise ValueError(f"max_steps is {self.max_steps}; expected at least 1, or None")
-        if self.reward_fn is not None and not callable(self.reward_fn):
-            raise ValueError(f"reward_fn is {self.reward_fn!r:.80}; expected a function, or None")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +190,7 @@ class World:
             seen["state"] = np.array(state, np.float32)
         return seen | {"time_s": np.array(time_s, np.float64)}
 
-    def _observation_space(self) -> spaces.Dict:
+    def _observation_space(self) -> spaces.Space:
         count, size = self.num_frames, self.spec.resize
         video = {name: spaces.Box(0, 255, (count, size.height, size.width, 3), np.uint8) for name in self.spec.views}
         parts: dict[str, spaces.Space] = {
@@ -223,7 +221,7 @@ class WorldModelEnv(gymnasium.Env[Observation, np.ndarray]):
         model: WorldModel | str | Path,
         starts: Sequence[Start] | str | Path | None = None,
         *,
-        render_mode: Literal["rgb_array"] | None = None,
+        render_mode: str | None = None,
         **how: Any,
     ) -> None:
         self.world = World(model, starts, EnvironmentConfig(**how))

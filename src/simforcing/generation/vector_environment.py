@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
@@ -45,7 +45,7 @@ class WorldModelVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         model: WorldModel | str | Path,
         starts: Sequence[Start] | str | Path | None = None,
         *,
-        render_mode: Literal["rgb_array"] | None = None,
+        render_mode: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         **how: Any,
     ) -> None:
