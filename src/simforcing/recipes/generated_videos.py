@@ -61,7 +61,7 @@ def write_jobs(
         require_fitting_set(lerobot, jobs, predictor.spec, settings, overwrite=overwrite)
     claim_videos(out, settings, [job.video for job in jobs], overwrite=overwrite)
     todo = {job.video.name for job in jobs if overwrite or not job.video.is_there(out)}
-    report(f"{len(jobs)} clips, {len(jobs) - len(todo)} already there, to {out}")
+    report(f"{len(jobs)} videos, {len(jobs) - len(todo)} already there, to {out}")
     batches = batches_of(jobs, settings["batch_size"])
     if todo:
         report(cost_of([job for job in jobs if job.video.name in todo], predictor, settings["batch_size"]))
