@@ -10,7 +10,7 @@ from scipy.spatial.transform import Rotation
 from simforcing.data.open import open_dataset
 from simforcing.data.spec import fit_spec
 from simforcing.data.windows import WindowSpec, read_clip, window_starts
-from simforcing.generation.state import StateCarrier, carry_state, identity_row
+from simforcing.generation.state import StateCarrier, carry_state, identity_row, rest_row
 from simforcing.types import LAYOUTS, DataSpec, EpisodeSet, Layout, NetworkInput, Resize, layout_named
 from simforcing.types.conversions import StartState, convert_actions
 from simforcing.types.layouts import Part, delta_layout
@@ -89,6 +89,15 @@ def test_the_gripper_is_carried_in_the_states_own_sense(rng: np.random.Generator
         identity_row(layout_named("droid")), action, K + 1
     )
     np.testing.assert_allclose(carried[:, 6], 1 - action[:, 6], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["tabletop", "bridge", "bridge_delta_axis_angle", "droid"])
+def test_the_command_to_stay_holds_the_state(name: str, square_spec: DataSpec, rng: np.random.Generator):
+    layout = layout_named(name)
+    spec, start = replace(square_spec, action=read_by(layout)), poses(rng)[0]
+    start[6] = 1.0
+    stay = np.repeat(rest_row(start, spec)[None], 2, axis=0)
+    np.testing.assert_allclose(carry_state(start, stay, spec, 3), np.repeat(start[None], 2, axis=0), atol=1e-6)
 
 
 def test_padding_and_what_no_command_moves_stay_as_they_were(rng: np.random.Generator):

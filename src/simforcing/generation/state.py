@@ -196,6 +196,19 @@ def identity_row(layout: Layout) -> Float[np.ndarray, " a"]:
     return row
 
 
+def rest_row(state: Float[np.ndarray, " s"], spec: DataSpec) -> Float[np.ndarray, " a"]:
+    """The command that asks the robot to stay: increments of nothing, absolute parts where the state holds them."""
+    row = identity_row(spec.action.layout)
+    if spec.state is None:
+        return row
+    action, own = _without_rates(spec.action.layout), _without_rates(spec.state.layout)
+    for name in action.slices:
+        if action.part(name).mode == "absolute" and name in own.slices:
+            there = np.asarray(state, np.float64)[None, own.columns([name])]
+            row[action.slices[name]] = convert_actions(there, own.only([name]), action.only([name]))[0]
+    return row
+
+
 def _without_rates(layout: Layout) -> Layout:
     """Times are known here from frames, so that two tables of unlike rates can be joined."""
     return replace(layout, parts=tuple(replace(part, rate_hz=None) for part in layout.parts))

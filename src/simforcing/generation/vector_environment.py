@@ -22,7 +22,6 @@ from simforcing.generation.environment import (
 )
 from simforcing.generation.session import Session
 from simforcing.generation.start import Start
-from simforcing.generation.state import identity_row
 from simforcing.generation.world_model import WorldModel
 
 
@@ -152,11 +151,10 @@ class WorldModelVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
             raise ValueError(
                 f"actions of shape {list(values.shape)}; a step takes {list(self.action_space.shape or ())}"
             )
-        still = np.tile(identity_row(self.world.spec.action.layout), (values.shape[1], 1)).astype(np.float32)
         read = []
         for i, action in enumerate(values):
             try:
-                read.append(still if is_new[i] else self.world.read(action))
+                read.append(self.world.rest() if is_new[i] else self.world.read(action))
             except ValueError as error:
                 raise ValueError(f"clip {i}: {error}") from None
         return np.stack(read)
