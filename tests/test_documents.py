@@ -71,7 +71,7 @@ def test_every_command_of_the_document_runs(document: Path, programs: str, tmp_p
         assert done.returncode == 0, f"$ {command}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
 
 
-def test_the_example_predicts_a_clip_of_a_debug_run(tmp_path: Path):
+def test_the_examples_predict_clips_of_a_debug_run(tmp_path: Path):
     TabletopSets(num_episodes=3, seed=0, simulator=TabletopConfig(num_frames=9, size_px=32), num_processes=1).write(
         tmp_path
     )
@@ -79,11 +79,20 @@ def test_the_example_predicts_a_clip_of_a_debug_run(tmp_path: Path):
     options = RunOptions(num_steps=1, batch_size=2, held_out=1)
     run = recipe_named("debug")(data, options)
     execute(run, data, tmp_path / "run", report=lambda line: None)
-    command = [sys.executable, ROOT / "examples/predict.py", tmp_path / "run", tmp_path / "out.mp4"]
+    said = example("predict.py", tmp_path / "run", tmp_path / "out.mp4")
+    assert repr(run.held_out[0]) in said
+    assert VideoFrames(tmp_path / "out.mp4").num_frames == run.spec.num_frames
+    said = example("closed_loop.py", tmp_path / "run", tmp_path / "loop.mp4", "--num-envs", "2", "--num-steps", "2")
+    assert "steps/s (2 clips at once" in said
+    assert VideoFrames(tmp_path / "loop.mp4").num_frames == 1 + 2 * 4
+
+
+def example(name: str, *arguments: Path | str) -> str:
+    """What an example prints."""
+    command = [sys.executable, ROOT / "examples" / name, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
-    assert repr(run.held_out[0]) in done.stdout
-    assert VideoFrames(tmp_path / "out.mp4").num_frames == run.spec.num_frames
+    return done.stdout
 
 
 def test_commands_are_found_and_continued_lines_joined():
