@@ -311,6 +311,8 @@ def test_a_checkpoint_of_another_model_or_none_is_refused_in_one_line(checkpoint
         Sam3Options(path=str(other)).build()
     with pytest.raises(ValueError, match="a model of type 'sam3'; expected sam3_tracker or sam3_video"):
         Sam3Options(path=str(checkpoint), points_px=((1.0, 1.0),)).build()
+    with pytest.raises(ValueError, match=r"missing \(no such folder here; on the hub\): SAM 3 cannot be loaded"):
+        Sam3Options(path=str(tmp_path / "missing")).build()
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"empty: SAM 3 cannot be loaded|config.json: no such file"):
         Sam3Options(path=str(tmp_path / "empty")).build()
