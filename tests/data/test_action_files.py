@@ -44,10 +44,12 @@ def test_every_format_gives_the_same_table(table: np.ndarray, tmp_path: Path):
         np.testing.assert_array_equal(found, table, err_msg=name)
 
 
-def test_one_state_may_be_a_flat_list_or_named_numbers():
+def test_one_state_may_be_a_flat_list_or_named_numbers(tmp_path: Path):
     flat = table_from_json([0.1] * 7, LAYOUT, "state")
     named = table_from_json(dict.fromkeys(NAMES, 0.1), LAYOUT, "state")
     np.testing.assert_array_equal(flat, named)
+    np.save(tmp_path / "state.npy", np.full(7, 0.1))
+    np.testing.assert_array_equal(flat, read_table(tmp_path / "state.npy", LAYOUT, "state"))
     assert flat.shape == (1, 7)
 
 
@@ -99,7 +101,7 @@ def test_files_that_hold_no_table_are_refused_in_one_line(tmp_path: Path):
     (tmp_path / "a.npy").write_bytes(b"no array")
     np.save(tmp_path / "words.npy", np.array(["left", "right"]))
     np.save(tmp_path / "wide.npy", np.zeros((4, 8)))
-    np.save(tmp_path / "flat.npy", np.zeros(7))
+    np.save(tmp_path / "flat.npy", np.zeros(5))
     np.save(tmp_path / "none.npy", np.zeros((0, 7)))
     (tmp_path / "a.csv").write_text("")
     (tmp_path / "b.csv").write_bytes(b"\xff\xfe\x00")

@@ -179,7 +179,7 @@ def test_every_bad_request_is_named_before_the_first_is_made(student: Path, file
         "a picture of 32x64 (aspect 2); the model was trained on 32x32",
         "no field 'colour'; fields: image, actions",
         "actions come at 30 Hz; this model reads 5 Hz",
-        "no first picture of the simulation",
+        "--sim-image; --segment to cut",
         "shape [1, 3]",
         "name 'a/b'",
         "expected an object, found str",
@@ -197,7 +197,7 @@ def test_every_bad_request_is_named_before_the_first_is_made(student: Path, file
         ({"image": ()}, "no picture"),
         ({"actions": None}, "no actions"),
         ({"image": ("a.png", "b.png")}, "2 images; this model reads one of each view: real"),
-        ({"sim_image": (), "segment": None}, "--sim-image, or --segment .* or --sim-guidance 0"),
+        ({"sim_image": (), "segment": None}, "--sim-image; --segment .*; --camera .*; --sim-guidance 0"),
         ({"actions": "moves.txt"}, "ending '.txt' is unknown; choices: .npy, .csv, .json"),
     ],
 )
@@ -267,6 +267,26 @@ def test_another_aspect_is_brought_to_the_models_as_asked(student: Path, files: 
     original = np.asarray(Image.open(files / "real0.png")).astype(float)
     assert np.abs(first["squash"] - original).mean() < 12
     assert first["pad"][:6].mean() < 12  # black bars
+
+
+def test_the_robot_is_cut_out_of_the_picture_where_it_is_shown_where_it_is(student: Path, files: Path, tmp_path: Path):
+    sim = np.asarray(Image.open(files / "sim0.png")).astype(int)
+    square = np.abs(sim - 128).max(axis=-1) > 20
+    Image.fromarray(np.where(square, 255, 0).astype(np.uint8)).save(files / "mask.png")
+    Image.fromarray(np.zeros((32, 32), np.uint8)).save(files / "none.png")
+    cut = request_of(files, sim_image=(), segment=f"mask:{files / 'mask.png'}", background="grey", name="v")
+    (path,) = generate(student, Asked(one=cut), out=tmp_path / "out", options=FEW_STEPS, report=quiet)
+    first = VideoFrames(path.with_suffix(".sim.mp4")).read(0, 1)[0].astype(int)
+    assert np.abs(first[~square] - 128).mean() < 8
+    assert np.abs(first[square] - np.asarray(Image.open(files / "real0.png")).astype(int)[square]).mean() < 30
+    none = replace(cut, segment=f"mask:{files / 'none.png'}")
+    with pytest.raises(ValueError, match="no robot found"):
+        generate(student, Asked(one=none), out=tmp_path / "none", options=FEW_STEPS, report=quiet)
+    assert not (tmp_path / "none").exists()
+    items = [item_of(0, sim_image=None, segment="mask:mask.png", background="grey", name="v")]
+    asked = Asked(requests=written(files, items), one=RequestFields(task="move the square"))
+    (same,) = generate(student, asked, out=tmp_path / "file", options=FEW_STEPS, report=quiet)
+    assert same.read_bytes() == path.read_bytes()
 
 
 @pytest.fixture

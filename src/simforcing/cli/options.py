@@ -55,7 +55,8 @@ class Given:
         task: what the robot is told to do.
         sim_image: the simulation at the picture, in the same way.
         segment: finds the robot in the picture, to make that simulation: mask:FILE, sam3:MODEL, appearance:FILE.
-        background: what the simulated robot stands on; default as in the model's training.
+        camera: file of each view's camera in the robot's base frame (or of `calibrate`), to render it instead.
+        background: what it stands on: white, grey, plate, or a picture without the robot; default as in training.
         requests: .json or .jsonl, a list of objects with these options as fields (docs/generate.md).
         resize: what happens to a picture of another aspect than the training's; default it is refused.
         rollout: whole episodes from their first frames, chunk after chunk.
@@ -67,6 +68,7 @@ class Given:
     task: str | None = None
     sim_image: Repeated = ()
     segment: str | None = None
+    camera: Repeated = ()
     background: str | None = None
     requests: Path | None = None
     resize: Literal["pad", "crop", "squash"] | None = None

@@ -26,8 +26,8 @@ def read_table(path: Path, layout: Layout, what: str, *, fps: float | None = Non
     """Rows of numbers in this layout.
 
     Args:
-        path: `.npy` (k x a), `.csv` (with a header of the layout's names in any order, or none) or `.json` (rows; or
-            an object with `layout`, `fps`, `units` and the rows or named columns as `values`).
+        path: `.npy` (k x a, or one row), `.csv` (with a header of the layout's names in any order, or none) or
+            `.json` (rows; or an object with `layout`, `fps`, `units` and the rows or named columns as `values`).
         what: the word for the rows in messages: action, state.
         fps: rate of the rows, which a file's own must equal; None: rows have none.
 
@@ -94,7 +94,7 @@ def _read_npy(path: Path) -> np.ndarray:
         raise ValueError(f"{path}: no array of numbers can be read ({' '.join(str(error).split())})") from None
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":
         raise ValueError(f"{path}: holds {getattr(values, 'dtype', 'several arrays')}; expected one array of numbers")
-    return values.astype(np.float64)
+    return np.atleast_2d(values.astype(np.float64))
 
 
 def _read_csv(path: Path, layout: Layout, what: str) -> np.ndarray:

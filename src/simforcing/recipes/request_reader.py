@@ -12,16 +12,24 @@ from simforcing.data.action_files import checked_table, read_table, table_from_j
 from simforcing.data.conditions import conditions_of
 from simforcing.data.open import open_dataset
 from simforcing.data.picture_files import of_aspect, read_picture
+from simforcing.data.resize import resize_camera
 from simforcing.data.spec import window_of
 from simforcing.data.windows import action_rows, read_clip, state_at
 from simforcing.generation.rollout import Predictor
+from simforcing.generation.segment import Segmenter, segmenter_named
 from simforcing.generation.session import frames_of, held, needs_sim
+from simforcing.generation.sim_start import WORDS, camera_in, with_simulation
 from simforcing.generation.start import Start, clip_from, read_start
 from simforcing.models.bundle import Bundle
 from simforcing.recipes.requests import Request, RequestFields, name_of
-from simforcing.types import DataSpec, Episode, EpisodeSet, Layout
+from simforcing.types import DataSpec, Episode, EpisodeSet, Layout, Resize
 from simforcing.types.episodes import ResizePolicy
 from simforcing.types.spec import FPS_TOLERANCE
+
+Picture = UInt8[np.ndarray, "_ _ 3"]  # several in one signature, of unlike sizes
+WAYS = (
+    "--sim-image; --segment to cut the robot out of the picture; --camera to render it; --sim-guidance 0 to do without"
+)
 
 
 class RequestReader:
@@ -45,7 +53,7 @@ class RequestReader:
         self._resize: ResizePolicy | None = resize
         self._data = opened.root if opened is not None else data or predictor.bundle.about.get("data")
         self._sets: dict[str, EpisodeSet] = {} if opened is None else {opened.root: opened}
-        self._segmenters: dict[str, Any] = {}
+        self._segmenters: dict[str, Segmenter] = {}
         self._sizes = trained_sizes(predictor.bundle)
 
     @property
@@ -110,29 +118,31 @@ class RequestReader:
     def _start(self, item: RequestFields, episode: Episode | None, data: EpisodeSet | None) -> Start:
         """Pictures, state and words; of the episode what is not given otherwise."""
         spec = self.spec
-        sim = self._pictures(item.sim_image, "sim image", spec.sim_views) if item.sim_image else None
         state = self._state(item.state)
         if not item.image:
             assert episode is not None
             start = episode_start(episode, spec)
             task = start.task if item.task is None else item.task
             changed = start if state is None else replace(start, state=state, history=None)
-            return read_start(replace(changed, task=task, sim=sim or start.sim), spec)
+            if item.sim_image:
+                sim = self._fitted(self._pictures(item.sim_image, "sim image", spec.sim_views), item.sim_image)
+                changed = replace(changed, sim=sim)
+            return read_start(replace(changed, task=task), spec)
         task = item.task if item.task is not None else "" if episode is None else episode.task
         same_state = data is not None and spec.state is not None and data.state_layout == spec.state.layout
         if state is None and episode is not None and same_state:
             values, known = state_at(episode, 0.0, spec.stored_state_dim)
             state = values if known.all() else None
-        images = self._pictures(item.image, "image", spec.views)
-        start = Start(images=images, task=task, state=state, sim=sim)
-        if sim is None and item.segment is not None:
-            start = self._simulated(start, item)
-        return read_start(start, spec)
+        start = Start(
+            images=self._pictures(item.image, "image", spec.views), task=task, state=state, name=name_of(item)
+        )
+        if item.sim_image:
+            sim = self._fitted(self._pictures(item.sim_image, "sim image", spec.sim_views), item.sim_image)
+            return read_start(replace(start, images=self._fitted(start.images, item.image), sim=sim), spec)
+        return read_start(self._simulated(start, item), spec)
 
-    def _pictures(
-        self, given: Sequence[str], what: str, views: Sequence[str]
-    ) -> tuple[UInt8[np.ndarray, "h w 3"], ...]:
-        """A picture of each view, of the aspect that the model was trained on."""
+    def _pictures(self, given: Sequence[str], what: str, views: Sequence[str]) -> tuple[Picture, ...]:
+        """A picture of each view, as it is."""
         paths = dict(zip(views, given, strict=False))
         if any(item.partition("=")[0] in views for item in given if "=" in item):
             paths = dict(_of_view(item, what, views) for item in given)
@@ -141,11 +151,14 @@ class RequestReader:
                 f"{len(given)} {what}s; this model reads one of each view: {', '.join(views) or 'none'}"
                 f" (in this order, or as view=path)"
             )
-        pictures = []
-        for view, real in zip(views, self.spec.views, strict=True):
-            picture = read_picture(Path(paths[view]))
-            pictures.append(of_aspect(picture, self._sizes.get(real, self._own_size), self._resize, paths[view]))
-        return tuple(pictures)
+        return tuple(read_picture(Path(paths[view])) for view in views)
+
+    def _fitted(self, pictures: Sequence[Picture], names: Sequence[str]) -> tuple[Picture, ...]:
+        """Pictures of the model's views in the aspect that it was trained on."""
+        return tuple(
+            of_aspect(picture, self._sizes.get(view, self._own_size), self._resize, name)
+            for picture, view, name in zip(pictures, self.spec.views, names, strict=True)
+        )
 
     @property
     def _own_size(self) -> tuple[int, int]:
@@ -168,17 +181,42 @@ class RequestReader:
         return table[0]
 
     def _simulated(self, start: Start, item: RequestFields) -> Start:
-        raise ValueError("segment: not supported yet")
+        """In the model's aspect, with the simulation's first pictures where they are needed: cut out, or rendered."""
+        images = self._fitted(start.images, item.image)
+        if not needs_sim(self.predictor):
+            return replace(start, images=images)
+        bundle, background = self.predictor.bundle, self._background(item.background)
+        if item.segment is not None:  # masks and points are of the picture as it is
+            if item.segment not in self._segmenters:
+                self._segmenters[item.segment] = segmenter_named(item.segment).build()
+            segmenter = self._segmenters[item.segment]
+            cut = with_simulation(start, bundle, segmenter=segmenter, background=background)
+            assert cut.sim is not None
+            return replace(start, images=images, sim=self._fitted(cut.sim, item.image))
+        if not isinstance(background, str | None):
+            background = self._fitted([background], [str(item.background)])[0]
+        cameras = [
+            resize_camera(
+                camera_in(word), Resize(height=image.shape[0], width=image.shape[1], policy=self._resize or "squash")
+            )
+            for word, image in zip(item.camera, images, strict=False)
+        ]
+        try:
+            return with_simulation(replace(start, images=images, cameras=tuple(cameras)), bundle, background=background)
+        except ValueError as error:
+            raise ValueError(f"{error} ({WAYS})") from None
+
+    @staticmethod
+    def _background(word: str | None) -> Picture | str | None:
+        """One of the words, or a picture."""
+        return word if word is None or word in WORDS else read_picture(Path(word))
 
     def _check_sim(self, request: Request) -> None:
         """ValueError where the model's video is conditioned by a simulation that the request cannot begin or give."""
         if not needs_sim(self.predictor):
             return
         if request.start.sim is None:
-            raise ValueError(
-                "no first picture of the simulation, which this model's video follows; give --sim-image, or --segment"
-                " to cut the robot out of the picture, or --sim-guidance 0 to do without"
-            )
+            raise ValueError(f"no first picture of the simulation, which this model's video follows: {WAYS}")
         if self.predictor.sampler.sim_source == "true" and request.frames(self.spec, self.spec.sim_views) is None:
             raise ValueError(
                 "--sim-source true needs the simulation of these very actions, which only an episode of pairs has"

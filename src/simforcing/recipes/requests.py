@@ -36,7 +36,8 @@ class RequestFields:
         state: file of the measured state at the picture, or its numbers.
         sim_image: first picture of the simulation of each view.
         segment: how the robot is found in the picture, to make that simulation.
-        background: what the simulated robot stands on.
+        camera: file of each view's camera, to render that simulation instead.
+        background: what the simulated robot stands on: a word, or a picture of the scene without the robot.
         name: of the videos; letters, digits, _ and -.
         seed: of the noise; none: the command's plus the request's number.
     """
@@ -49,6 +50,7 @@ class RequestFields:
     state: Any = None
     sim_image: tuple[str, ...] = ()
     segment: str | None = None
+    camera: tuple[str, ...] = ()
     background: str | None = None
     name: str | None = None
     seed: int | None = None
@@ -94,7 +96,7 @@ class Asked:
     def is_own(self) -> bool:
         """Whether anything is brought that a data set's own clips do without."""
         one = self.one
-        brought = (one.image, one.actions, one.state, one.task, one.sim_image, one.segment, one.background)
+        brought = (one.image, one.actions, one.state, one.task, one.sim_image, one.segment, one.camera, one.background)
         return self.requests is not None or any(value not in (None, ()) for value in brought)
 
 
@@ -221,12 +223,14 @@ def _of_json(value: Any, folder: Path, common: RequestFields) -> RequestFields:
         raise ValueError(f"no field {unknown[0]!r}; fields: {', '.join(names)}")
     _check_types(value)
     own = dict(value)
-    for name in ("image", "sim_image"):
-        own[name] = _placed_pictures(value.get(name, ()), folder, name)
+    for name in ("image", "sim_image", "camera"):
+        own[name] = _placed_pictures(value.get(name) or (), folder, name)
     for name in ("actions", "state"):
         own[name] = str(folder / value[name]) if isinstance(value.get(name), str) else value.get(name)
     if own.get("data") and (folder / own["data"]).exists():
         own["data"] = str(folder / own["data"])
+    if own.get("background") and (folder / own["background"]).is_file():
+        own["background"] = str(folder / own["background"])
     kind, _, path = (own.get("segment") or "").partition(":")
     if kind in FILES:
         own["segment"] = f"{kind}:{folder / path}"
