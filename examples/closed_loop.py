@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, default=1, help="clips at once")
     parser.add_argument("--num-steps", type=int, default=5)
     parser.add_argument("--num-actions", type=int, default=4, help="robot actions of a step")
+    parser.add_argument("--window", default="whole", choices=["whole", "short"], help="short is faster, often worse")
     arguments = parser.parse_args()
 
     model = simforcing.WorldModel.from_pretrained(arguments.run)
@@ -35,6 +36,7 @@ def main() -> None:
         model=model,
         starts=arguments.starts,
         num_actions=arguments.num_actions,
+        window=arguments.window,
     )
     space, rng = envs.single_action_space, np.random.default_rng(0)
 

@@ -150,10 +150,11 @@ def test_the_same_seed_and_actions_give_the_same_bits_and_another_seed_others(ma
     assert (played(3) != played(4)).any()
 
 
-def test_an_episode_is_the_session_of_its_start_and_seed(make: Callable[..., Any], world: WorldModel):
-    env = make()
+@pytest.mark.parametrize("window", ["short", "whole"])
+def test_an_episode_is_the_session_of_its_start_and_seed(make: Callable[..., Any], world: WorldModel, window: Any):
+    env = make(window=window)
     seen, info = env.reset(seed=11)
-    session = Session(world.predictor, [starts(world)[info["start"]]], [11])
+    session = Session(world.predictor, [starts(world)[info["start"]]], [11], window=window)
     np.testing.assert_array_equal(seen["frames"][0], starts(world)[info["start"]].images[0])
     assert seen["time_s"].tolist() == [0, 0, 0, 0]
     for i in range(2):
@@ -172,6 +173,18 @@ def test_a_whole_window_is_what_the_predictor_makes_of_it(make: Callable[..., An
     seen, *_ = env.step(action)
     (frames,) = world.predictor.predict([clip_from(starts(world)[0], action, world.spec)], [5])
     np.testing.assert_array_equal(seen["frames"], frames[1:])
+
+
+def test_a_step_in_a_whole_window_is_the_predictors_under_commands_that_are_held(
+    make: Callable[..., Any], world: WorldModel
+):
+    env = make(window="whole")
+    seen, _ = env.reset(seed=5, options={"start": 0})
+    action = near(seen["state"])
+    seen, *_ = env.step(action)
+    whole = np.concatenate([action, np.repeat(action[-1:], 4, axis=0)])
+    (frames,) = world.predictor.predict([clip_from(starts(world)[0], whole, world.spec)], [5])
+    np.testing.assert_array_equal(seen["frames"], frames[1:5])
 
 
 def test_noise_and_starts_leave_gymnasiums_generator_alone(make: Callable[..., Any]):

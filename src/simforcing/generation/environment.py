@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -17,6 +17,7 @@ from simforcing.generation.start import Start, read_start
 from simforcing.generation.state import identity_row, rest_row
 from simforcing.generation.world_model import WorldModel
 from simforcing.types import Layout, NetworkInput
+from simforcing.types.config import check_choices
 
 try:
     import gymnasium
@@ -38,6 +39,8 @@ class EnvironmentConfig:
         num_actions: robot actions of a step. Four lead to one latent frame of a model whose control and video rates
             agree; where a step ends inside a latent frame its last command holds to the frame's end, and what comes
             after the step is dropped and predicted again by the next one: an approximation.
+        window: in what a step is predicted, see `Session`: the whole window that the model was trained on, the last
+            action held to its end, or the shortest one, which is faster and often worse (docs/environment.md).
         max_steps: steps until an episode is truncated; None: never.
         reward_fn: (observation, action, next observation, info) -> reward, or (reward, terminated); None: reward 0.
         render_sim: rendered pictures show the simulation beside the video, where the model makes one.
@@ -45,12 +48,14 @@ class EnvironmentConfig:
     """
 
     num_actions: int = 4
+    window: Literal["short", "whole"] = "whole"
     max_steps: int | None = 50
     reward_fn: RewardFn | None = None
     render_sim: bool = False
     sampler: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_choices(self)
         if self.max_steps is not None and self.max_steps < 1:
             raise ValueError(f"max_steps is {self.max_steps}; expected at least 1, or None")
 
@@ -127,6 +132,11 @@ class World:
             observation=self._observation(frames, state, np.zeros(count)),
             info={"start": chosen, "name": start.name, "task": start.task, "seed": noise_seed, "num_steps": 0},
         )
+
+    def session(self, episodes: Sequence[Begun]) -> Session:
+        """Episodes as they begin, to be stepped together."""
+        starts, seeds = [episode.start for episode in episodes], [episode.seed for episode in episodes]
+        return Session(self.predictor, starts, seeds, window=self.config.window)
 
     def observe(self, chunk: Chunk) -> Observation:
         """What a step returns."""
@@ -250,7 +260,7 @@ class WorldModelEnv(gymnasium.Env[Observation, np.ndarray]):
             self._rng = np.random.default_rng(abs(self.np_random_seed))  # -1: np_random was set by hand
         chosen = check_options(options, ("start",)).get("start")
         begun = self.world.begin(self._rng, seed, None if chosen is None else int(chosen))
-        self._session = Session(self.world.predictor, [begun.start], [begun.seed])
+        self._session = self.world.session([begun])
         self._observation, self._info = begun.observation, begun.info
         return begun.observation, dict(begun.info)
 

@@ -6,6 +6,7 @@ the state; they are encoded again, as a first picture is (method, sections 1 and
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -46,16 +47,25 @@ class Session:
     Args:
         starts: of each clip.
         seeds: of each clip's noise.
+        window: what predicts fewer commands than a window of the model: the "short"est window of whole latent frames
+            that holds them, or the "whole" window that it was trained on, the last command held to its end.
 
     Raises:
         ValueError: a start that is not what the model reads, or without a first picture of the simulation where the
             model's own simulation conditions its video.
     """
 
-    def __init__(self, predictor: Predictor, starts: Sequence[Start], seeds: Sequence[int]) -> None:
+    def __init__(
+        self,
+        predictor: Predictor,
+        starts: Sequence[Start],
+        seeds: Sequence[int],
+        *,
+        window: Literal["short", "whole"] = "short",
+    ) -> None:
         if not starts or len(starts) != len(seeds):
             raise ValueError(f"{len(starts)} starts and {len(seeds)} seeds; a session needs one seed for each start")
-        self.predictor, self.spec = predictor, predictor.spec
+        self.predictor, self.spec, self.window = predictor, predictor.spec, window
         self._live = [self._begin(start, seed) for start, seed in zip(starts, seeds, strict=True)]
 
     def restart(self, index: int, start: Start, seed: int) -> None:
@@ -75,8 +85,8 @@ class Session:
     def step(self, actions: Float[np.ndarray, "b k a"], sim_video: Sequence[Video] | None = None) -> list[Chunk]:
         """Go on under the next k commands of each clip, at most a window of the model.
 
-        Fewer commands than a window are predicted in the shortest window of whole latent frames that holds them; where
-        they do not fill it, the last command holds and the surplus frames are dropped.
+        Where fewer commands than a window do not fill the one that predicts them, the last command holds and the
+        surplus frames are dropped.
 
         Args:
             actions: in the layout of `spec.action.layout`.
@@ -87,7 +97,7 @@ class Session:
                 stays as it was.
         """
         num_frames = self._frames_of(actions)
-        window = shortest_window(self.predictor, num_frames)
+        window = shortest_window(self.predictor, num_frames) if self.window == "short" else self.predictor
         clips = [
             self._clip(live, action, window.spec, None if sim_video is None else sim_video[i])
             for i, (live, action) in enumerate(zip(self._live, actions, strict=True))

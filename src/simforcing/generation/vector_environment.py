@@ -93,8 +93,7 @@ class WorldModelVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
                 self._rngs[i] = np.random.default_rng(seeds[i])
             begun[i] = self.world.begin(self._rngs[i], seeds[i], None if starts[i] is None else int(starts[i]))
         if self._session is None:
-            first = [begun[i] for i in range(count)]
-            self._session = Session(self.world.predictor, [b.start for b in first], [b.seed for b in first])
+            self._session = self.world.session([begun[i] for i in range(count)])
         for i, episode in begun.items():
             self._session.restart(i, episode.start, episode.seed)
             self._observations[i], self._infos[i] = episode.observation, episode.info
