@@ -2,10 +2,12 @@
 
     python experiments/first_frame.py agreement PAIRS...
     python experiments/first_frame.py prediction RUN [--data PAIRS] [--robot-path PATH] [--sheet sheet.png]
+    python experiments/first_frame.py obedience RUN COUNTERFACTUAL_PAIRS
 
 Agreement: colours are learnt as `simforcing calibrate` does, per camera, under the stored masks of two of three frames;
 they are tried on the frames between, and on episodes of the same camera that were not learnt from. Prediction: the
 first window of every held-out episode, from the stored simulation, a clean rendering, and the photo's robot cut out.
+Obedience: the cost of swapped actions between true branches of one start, in the moving region.
 """
 
 import argparse
@@ -17,10 +19,12 @@ import numpy as np
 from PIL import Image
 
 from simforcing.data.clips import Clips
+from simforcing.data.counterfactuals import counterfactual_groups
 from simforcing.data.open import open_dataset
 from simforcing.data.pair_streams import REAL, SIM
 from simforcing.data.resize import resize_nearest
 from simforcing.data.windows import MASK_LEVEL
+from simforcing.evaluation.following import CounterfactualGroup, cost_of_swapped_actions
 from simforcing.evaluation.intervals import bootstrap_mean
 from simforcing.evaluation.protocols import protocol_named, score_clip
 from simforcing.evaluation.silhouette import overlap, silhouette
@@ -51,10 +55,16 @@ def main() -> None:
     prediction.add_argument("--robot-path", type=Path)
     prediction.add_argument("--sheet", type=Path)
     prediction.add_argument("--guidance", type=float, help="w; default: the run's own")
+    obedience = commands.add_parser("obedience")
+    obedience.add_argument("run", type=Path)
+    obedience.add_argument("counterfactuals")
     options = parser.parse_args()
     if options.command == "agreement":
         for source in options.pairs:
             print(f"{source}: {agreement(open_dataset(source))}")
+        return
+    if options.command == "obedience":
+        swap(ready_to_predict(options.run, PredictionOptions(), print), open_dataset(options.counterfactuals))
         return
     ready = ready_to_predict(options.run, PredictionOptions(data=options.data), print)
     if options.guidance is not None:
@@ -136,6 +146,26 @@ def predict(ready: Ready, options: argparse.Namespace) -> None:
         print(f"{line}; simulated robot: IoU {bootstrap_mean(rollout_iou(ready, asked, by_name), names)}")
     if options.sheet is not None:
         draw(options.sheet, clips, given, videos)
+
+
+def swap(ready: Ready, branches: EpisodeSet) -> None:
+    """Print the cost of swapped actions by way, in dB of the moving region."""
+    spec, groups, by_name = ready.spec, {}, {episode.name: episode for episode in branches.episodes}
+    for start, episodes in counterfactual_groups(branches).items():
+        groups[start] = tuple(Clips([episode], spec, stride=1)[0] for episode in episodes)
+    training = [episode for episode in ready.data.episodes if episode.name in ready.bundle.about["training"]]
+    scene = Scene(bundle=ready.bundle, data=branches, robot_path=None, appearance=learnt(training))
+    ways: dict[str, Callable[[Clip], Clip]] = {"stored simulation": lambda clip: clip}
+    for way, make in scene.ways().items():
+        ways[way] = lambda clip, make=make: replaced(clip, make(by_name[clip.episode]), scene)
+    for way, change in ways.items():
+        asked = [
+            CounterfactualGroup(start=start, clips=tuple(change(clip) for clip in clips))
+            for start, clips in groups.items()
+        ]
+        how = {"num_views": len(spec.views)}
+        found = cost_of_swapped_actions(asked, ready.predictor.predict, protocol_named("predicted-frames"), **how)
+        print(f"{way}: swapped actions cost {found.cost(moving=True)} dB")
 
 
 def rollout_iou(ready: Ready, clips: list[Clip], by_name: dict[str, Episode]) -> np.ndarray:
