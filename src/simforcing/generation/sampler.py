@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from itertools import groupby
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,8 +14,9 @@ from simforcing.flow.path import frame_sigma, per_frame
 from simforcing.flow.schedule import SHIFT, sampling_sigmas
 from simforcing.flow.solver import SOLVERS
 from simforcing.models.bundle import Bundle
+from simforcing.models.prepared import Branch, Prepared
 from simforcing.models.world_model import WorldModelNetwork
-from simforcing.nn.batch import Conditions, SimCondition, Streams, without_actions
+from simforcing.nn.batch import Conditions, SimCondition, Streams, map_tensors, without_actions
 from simforcing.types import check_choices, from_json
 
 
@@ -67,14 +69,34 @@ def draw_noise(shape: Sequence[int], seeds: Sequence[int]) -> Float[Tensor, "...
     return torch.stack(clips)
 
 
-class _Seen:
-    """Conditions, and what of them a model needs to compute once for all steps and branches."""
+class _Passes:
+    """Velocities of several branches by whole passes, one for each set of conditions: for any network."""
 
-    def __init__(self, model: nn.Module, conditions: Conditions, z: Tensor) -> None:
-        self.conditions = conditions
-        self.known: dict[str, Any] = {}
-        if isinstance(model, WorldModelNetwork) and model.has_context:
-            self.known = {"context": model.context(conditions, z)}
+    def __init__(self, model: nn.Module, branches: Sequence[Branch], observed: Tensor, sim: Tensor | None) -> None:
+        self.model, self.branches, self.observed, self.sim = model, branches, observed, sim
+
+    def velocities(self, z: Tensor, sigma: float) -> Tensor:
+        """Branch after branch."""
+        level = frame_sigma(z.new_full((z.shape[0],), sigma), self.observed)
+        return torch.cat([self._pass(z, level, list(same)) for _, same in groupby(self.branches, _conditions_id)])
+
+    def _pass(self, z: Tensor, level: Tensor, branches: Sequence[Branch]) -> Tensor:
+        def repeated(tensor: Tensor) -> Tensor:
+            return tensor.repeat(len(branches), *(1 for _ in tensor.shape[1:]))
+
+        known: dict[str, SimCondition] = {}
+        if self.sim is not None and any(branch.gate for branch in branches):
+            gate = z.new_tensor([branch.gate for branch in branches]).repeat_interleave(z.shape[0])
+            known["sim"] = SimCondition(latents=repeated(self.sim), gate=gate)
+        conditions = map_tensors(branches[0].conditions, repeated)
+        video = self.model(Streams(video=repeated(z)), Streams(video=repeated(level)), conditions, **known).video
+        if video is None:
+            raise ValueError("this model does not denoise video; a sampler of video needs one that does")
+        return video
+
+
+def _conditions_id(branch: Branch) -> int:
+    return id(branch.conditions)
 
 
 @torch.no_grad()
@@ -91,7 +113,8 @@ def sample(
 
     With simulation latents the velocity is v_off + w (v_on - v_off), and action guidance adds (a - 1) (v_on - v_on0);
     without them, or with w = 0 (ours: nothing of the condition path is left then), it is v0 + a (v - v0), where 0 =
-    dropped actions. Keys and values of actions and text are computed once for all steps and branches.
+    dropped actions. All velocities of a step are one pass, and what no noise enters is computed once
+    (`models.prepared`).
 
     Args:
         given: latents; only the observed frames are read.
@@ -101,32 +124,34 @@ def sample(
     """
     keep = per_frame(observed)
     sigmas = sampling_sigmas(config.num_steps, config.shift)
-    dropped = torch.ones(noise.shape[0], dtype=torch.bool, device=noise.device)
     w, a = config.sim_guidance, config.action_guidance
-    directed = _Seen(model, conditions, noise)
-    undirected = directed if a == 1 else _Seen(model, without_actions(conditions, dropped), noise)
+    dropped = torch.ones(noise.shape[0], dtype=torch.bool, device=noise.device)
+    undirected = conditions if a == 1 else without_actions(conditions, dropped)
+    if sim is None or w == 0:
+        branches = [Branch(conditions=conditions)]
+    else:
+        branches = [Branch(conditions=conditions, gate=gate) for gate in ((0.0, 1.0) if w != 1 else (1.0,))]
+    if a != 1:
+        branches.append(Branch(conditions=undirected, gate=branches[-1].gate))
 
-    def predict(z: Tensor, level: Tensor, seen: _Seen, gates: Sequence[float]) -> list[Tensor]:
-        """Velocities of one branch per gate, from one pass."""
-        condition = None
-        if sim is not None:
-            gate = torch.tensor(gates, device=z.device, dtype=z.dtype).repeat_interleave(z.shape[0])
-            condition = SimCondition(latents=sim, gate=gate)
-        branches = len(gates)
-        noisy, levels = z.repeat(branches, 1, 1, 1, 1, 1), level.repeat(branches, 1)
-        known = seen.known if condition is None else {**seen.known, "sim": condition}
-        video = model(Streams(video=noisy), Streams(video=levels), seen.conditions, **known).video
-        if video is None:
-            raise ValueError("this model does not denoise video; a sampler of video needs one that does")
-        return list(video.chunk(branches))
+    def steered(found: Sequence[Tensor]) -> Tensor:
+        if sim is None or w == 0:
+            return found[0] if a == 1 else guide(found[1], found[0], a)
+        on = found[0] if w == 1 else found[1]
+        velocity = on if w == 1 else guide(found[0], on, w)
+        return velocity if a == 1 else velocity + (a - 1) * (on - found[-1])
+
+    if isinstance(model, WorldModelNetwork) and model.first_frame_stands_alone and is_first_alone(observed):
+        passes = Prepared(model, branches, given, sim, sigmas[:-1].tolist())
+    else:
+        passes = _Passes(model, branches, observed, sim)
 
     def velocity(z: Tensor, sigma: Tensor) -> Tensor:
-        level = frame_sigma(sigma.to(z).expand(z.shape[0]), observed)
-        if sim is None or w == 0:
-            (plain,) = predict(z, level, directed, [0.0])
-            return plain if a == 1 else guide(predict(z, level, undirected, [0.0])[0], plain, a)
-        off, on = predict(z, level, directed, [0.0, 1.0]) if w != 1 else 2 * predict(z, level, directed, [1.0])
-        steered = guide(off, on, w)
-        return steered if a == 1 else steered + (a - 1) * (on - predict(z, level, undirected, [1.0])[0])
+        return steered(passes.velocities(z, float(sigma)).chunk(len(branches)))
 
     return SOLVERS[config.solver](velocity, noise, sigmas, lambda z: torch.where(keep, given, z))
+
+
+def is_first_alone(observed: Bool[Tensor, "b g"]) -> bool:
+    """Whether latent frame 0 of every clip is given, and no other."""
+    return bool(observed[:, 0].all() and not observed[:, 1:].any())

@@ -67,8 +67,8 @@ class Block(nn.Module):
         self.cross_out = nn.Linear(attention, width)
         self.mlp = Mlp(width, config.mlp_width, width)
 
-    def modulation(self, vectors: Float[Tensor, "b s 6 d"]) -> Modulation:
-        """(s1, c1, g1, s2, c2, g2) = table + Linear(SiLU(e)), each "b s d"."""
+    def modulation(self, vectors: Float[Tensor, "q s 6 d"]) -> Modulation:
+        """(s1, c1, g1, s2, c2, g2) = table + Linear(SiLU(e)), each "q s d"."""
         return (self.table + at_least_float32(vectors)).unbind(2)
 
     def queries_keys_values(
@@ -132,6 +132,6 @@ class Head(nn.Module):
         self.table = nn.Parameter(torch.randn(2, width) / width**0.5)
         self.linear = nn.Linear(width, width_out)
 
-    def forward(self, x: Float[Tensor, "b n d"], e: Float[Tensor, "b s d"]) -> Float[Tensor, "b n o"]:
+    def forward(self, x: Float[Tensor, "b n d"], e: Float[Tensor, "q s d"]) -> Float[Tensor, "b n o"]:
         shift, scale = (self.table + at_least_float32(e).unsqueeze(2)).unbind(2)
         return self.linear(modulated_layer_norm(x, scale, shift, EPS).to(self.linear.weight.dtype))

@@ -13,10 +13,10 @@ from torch.utils.checkpoint import checkpoint
 
 from simforcing.models.expert import Block, Expert, ExpertConfig, Modulation
 from simforcing.nn.attention import BlockMask, attend, repeat_batch
-from simforcing.nn.rope import rotors
 
 KeysValues = tuple[Tensor, Tensor]  # each "b n heads e"
 TextKeysValues = tuple[Tensor, Tensor]  # each "b l heads e"
+Level = tuple[Tensor, Tensor]  # embedding "q s d", modulation "q s 6 d"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,19 +25,18 @@ class Stream:
 
     Args:
         tokens: embedded tokens; r branches of the same b clips where what they share comes once.
-        sigma: noise levels; level j holds for the j-th of s equal runs of tokens (s = n: one per token).
-        angles: rotary angles of the tokens, float64.
+        level: noise levels (`SigmaEmbedding`); level j holds for the j-th of s equal runs of tokens (s = n: one per
+            token), and one of q = 1 for all videos.
+        rotors: of the tokens' positions.
         text: the text's keys and values in each layer (`Expert.text_keys_values`).
         added: what joins the tokens in each layer, between text and MLP.
-        joined: what joins the embedding of each noise level.
     """
 
     tokens: Float[Tensor, "r n d"]
-    sigma: Float[Tensor, "r s"]
-    angles: Float[Tensor, "n half"]
+    level: Level
+    rotors: Float[Tensor, "n 1 half 2"]
     text: Sequence[TextKeysValues]
     added: Sequence[Float[Tensor, "r n d"]] | None = None
-    joined: Float[Tensor, "r s d"] | None = None
 
 
 class Mixture(nn.Module):
@@ -58,7 +57,7 @@ class Mixture(nn.Module):
         present: Bool[Tensor, "r n"] | None = None,
         outputs: Collection[str] | None = None,
         given: Sequence[KeysValues] | None = None,
-    ) -> dict[str, tuple[Float[Tensor, "r _n _d"], Float[Tensor, "r _s _d"]]]:
+    ) -> dict[str, tuple[Float[Tensor, "r _n _d"], Float[Tensor, "_q _s _d"]]]:
         """(tokens after the last layer, noise-level embedding e) of each stream.
 
         Args:
@@ -74,19 +73,29 @@ class Mixture(nn.Module):
             goes_on = read if i == lead.num_layers - 1 else [True] * len(read)
             before = None if given is None else given[i]
             tokens, _ = self._checkpointed(lead.layer(i, goes_on, mask, present), tokens, before)
-        results = zip(streams, tokens, lead.embedded, read, strict=True)
-        return {name: (x, e) for name, x, (e, _), is_read in results if is_read}
+        results = zip(streams.items(), tokens, read, strict=True)
+        return {name: (x, stream.level[0]) for (name, stream), x, is_read in results if is_read}
 
-    def keys_values(self, name: str, stream: Stream, mask: BlockMask) -> list[KeysValues]:
-        """Keys and values of one stream in every layer: all that the streams after it need to know of it.
+    def keys_values(
+        self,
+        name: str,
+        stream: Stream,
+        mask: BlockMask,
+        present: Bool[Tensor, "r n"] | None = None,
+        given: Sequence[KeysValues] | None = None,
+    ) -> list[KeysValues]:
+        """Keys and values of one stream in every layer: all that the tokens after it need to know of it.
 
         Args:
-            mask: of this stream alone (`BlockMask.leading`).
+            mask: of the given tokens and this stream alone (`BlockMask.leading`).
+            present, given: as in `forward`.
         """
         lead, tokens = self._enter({name: stream})
         out = []
         for i in range(lead.num_layers):
-            tokens, own = self._checkpointed(lead.layer(i, [i < lead.num_layers - 1], mask, None), tokens, None)
+            before = None if given is None else given[i]
+            goes_on = [i < lead.num_layers - 1]
+            tokens, own = self._checkpointed(lead.layer(i, goes_on, mask, present), tokens, before)
             out.append(own)
         return out
 
@@ -99,14 +108,7 @@ class Mixture(nn.Module):
     def _enter(self, streams: Mapping[str, Stream]) -> tuple["_Passage", list[Tensor]]:
         experts = [self.expert(name) for name in streams]
         tokens = [stream.tokens for stream in streams.values()]
-        dtype = torch.promote_types(tokens[0].dtype, torch.float32)
-        passage = _Passage(
-            experts=experts,
-            streams=list(streams.values()),
-            turns=[rotors(stream.angles, dtype) for stream in streams.values()],
-            embedded=[e.sigma_embedding(s.sigma, s.joined) for e, s in zip(experts, streams.values(), strict=True)],
-        )
-        return passage, tokens
+        return _Passage(experts=experts, streams=list(streams.values())), tokens
 
     def _checkpointed(
         self, layer: "_Layer", tokens: list[Tensor], given: KeysValues | None
@@ -122,8 +124,6 @@ class _Passage:
 
     experts: list[Expert]
     streams: list[Stream]
-    turns: list[Tensor]
-    embedded: list[tuple[Tensor, Tensor]]
 
     @property
     def num_layers(self) -> int:
@@ -132,8 +132,8 @@ class _Passage:
     def layer(self, i: int, goes_on: Sequence[bool], mask: BlockMask, present: Tensor | None) -> "_Layer":
         return _Layer(
             blocks=[expert.layers[i] for expert in self.experts],
-            vectors=[vectors for _, vectors in self.embedded],
-            turns=self.turns,
+            vectors=[stream.level[1] for stream in self.streams],
+            turns=[stream.rotors for stream in self.streams],
             text=[stream.text[i] for stream in self.streams],
             added=[None if stream.added is None else stream.added[i] for stream in self.streams],
             goes_on=goes_on,

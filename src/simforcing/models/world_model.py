@@ -18,11 +18,11 @@ from simforcing.flow.path import per_frame, velocity_from_clean
 from simforcing.models.action_conditioning import ActionTokens, FrameModulation, driven_frames, map_layer
 from simforcing.models.conditioning import SimInjection
 from simforcing.models.expert import ExpertConfig, Head
-from simforcing.models.mixture import KeysValues, Mixture, Stream, TextKeysValues
+from simforcing.models.mixture import KeysValues, Level, Mixture, Stream, TextKeysValues
 from simforcing.models.text import ByteEncoderConfig
 from simforcing.nn.attention import BlockMask, build_mask, repeat_batch
 from simforcing.nn.batch import Conditions, SimCondition, Streams
-from simforcing.nn.rope import one_axis, three_axes
+from simforcing.nn.rope import one_axis, rotors, three_axes
 from simforcing.types import check_choices
 
 
@@ -192,12 +192,13 @@ class WorldModelNetwork(nn.Module):
             action = conditions.action if noisy.action is None else noisy.action
             streams["action"] = self._action_stream(action, sigma.action, conditions, text, z)
             context = Context(action=None, text=self.mixture.expert("video").text_keys_values(text))
-        streams["video"] = self._video_stream(z, sigma.video, context, sim)
-        present = _token_presence(conditions, mask, z)
+        added = None if sim is None else self.simulation_maps(sim)
+        streams["video"] = self.video_stream(z, self.video_level(sigma.video, context), context, added)
+        present = token_presence(conditions, mask, z)
         outputs = self.mixture(streams, mask, present, self.config.denoises, context.action)
         video, action_velocity = None, None
         if "video" in outputs:
-            video = self._video_velocity(z, sigma.video, self.video_head(*outputs["video"]))
+            video = self.video_velocity(z, sigma.video, outputs["video"])
         if "action" in outputs:
             action_velocity = self.action_head(*outputs["action"])
         return Streams(video=video, action=action_velocity)
@@ -207,6 +208,11 @@ class WorldModelNetwork(nn.Module):
         """Whether the actions depend on nothing but the conditions: they never see the video and are never noisy."""
         sees_video = self.config.mask == "full" or "action" in self.config.denoises
         return self.config.action is None or not sees_video
+
+    @property
+    def first_frame_stands_alone(self) -> bool:
+        """Whether latent frame 0, where it is given, depends on nothing noisy."""
+        return self.has_context and self.config.mask != "full"
 
     def context(self, conditions: Conditions, z: Float[Tensor, "r v g c h w"]) -> Context:
         """What depends on actions, text and maps alone: once per clip, for all noise levels, domains and steps.
@@ -219,13 +225,14 @@ class WorldModelNetwork(nn.Module):
         way, grid = self.config.actions, (conditions.action_frame, z.shape[2])
         if self.config.action is not None:
             stream = self._action_stream(conditions.action, None, conditions, text, z)
-            action = self.mixture.keys_values("action", stream, self.mask(z, conditions).leading("action"))
+            mask = self.mask(z, conditions)
+            action = self.mixture.keys_values("action", stream, mask.leading(mask.num_segments("action")))
         elif way == "modulation":
             joined = self.frame_modulation(conditions.action, conditions.action_valid, *grid)
         elif way == "cross_attention":
             seen = (conditions.action, conditions.action_valid, *grid, conditions.pose_history)
             text = torch.cat([text, self.action_tokens(*seen)], dim=1)
-            drawn = self.action_tokens.frame_positions(z.shape[2], self._frame_tokens(z))
+            drawn = self.action_tokens.frame_positions(z.shape[2], self.frame_tokens(z))
         elif way == "maps":
             drawn = self.map_in(patches(self._maps(conditions, z), self.config.patch))
         layers = self.mixture.expert("video").text_keys_values(text)
@@ -234,9 +241,9 @@ class WorldModelNetwork(nn.Module):
     def mask(self, z: Float[Tensor, "b v g c h w"], conditions: Conditions) -> BlockMask:
         """The configured mask for these latents and actions."""
         frames = driven_frames(conditions.action_frame) if self.config.action is not None else ()
-        return build_mask(self.config.mask, z.shape[2], self._frame_tokens(z), frames)
+        return build_mask(self.config.mask, z.shape[2], self.frame_tokens(z), frames)
 
-    def _frame_tokens(self, z: Tensor) -> int:
+    def frame_tokens(self, z: Tensor) -> int:
         """Tokens of one latent frame, of all views."""
         _, views, _, _, height, width = z.shape
         return views * (height // self.config.patch) * (width // self.config.patch)
@@ -265,22 +272,41 @@ class WorldModelNetwork(nn.Module):
             raise ValueError(f"this model reads maps of {list(wanted)} (v g r h w); the conditions hold {found}")
         return maps
 
-    def _video_stream(self, z: Tensor, sigma: Tensor, context: Context, sim: SimCondition | None) -> Stream:
-        p = self.config.patch
+    def video_level(self, sigma: Float[Tensor, "q s"], context: Context) -> Level:
+        """Embedding and modulation of noise levels, with what the clip's actions join to them."""
+        joined = context.joined
+        if joined is not None:
+            num_videos = max(sigma.shape[0], joined.shape[0])
+            joined = repeat_batch(joined, num_videos).repeat_interleave(sigma.shape[1] // joined.shape[1], dim=1)
+        return self.mixture.expert("video").sigma_embedding(sigma, joined)
+
+    def simulation_maps(self, sim: SimCondition) -> list[Float[Tensor, "r n d"]]:
+        """What the condition path adds to the video tokens in each layer."""
+        return self.sim_injection(patches(sim.latents, self.config.patch), sim.gate)
+
+    def video_stream(
+        self,
+        z: Float[Tensor, "r v g c h w"],
+        level: Level,
+        context: Context,
+        added: Sequence[Float[Tensor, "r n d"]] | None = None,
+    ) -> Stream:
+        """Video tokens of all latent frames on their way into the mixture."""
+        embedded = self.video_in(patches(z, self.config.patch))
+        if context.drawn is not None:
+            embedded = embedded + repeat_batch(context.drawn, z.shape[0])
+        turns = self.video_rotors(z)
+        return Stream(tokens=embedded, level=level, rotors=turns, text=context.text, added=added)
+
+    def video_rotors(self, z: Float[Tensor, "r v g c h w"]) -> Float[Tensor, "n 1 half 2"]:
+        """Rotors of the video tokens: (latent frame, row, column), views side by side."""
         _, v, g, _, h, w = z.shape
-        tokens = patches(z, p)
-        rows, columns = h // p, w // p
+        rows, columns = h // self.config.patch, w // self.config.patch
         index = torch.arange(g * v * rows * columns, device=z.device)
         view, row, column = index // (rows * columns) % v, index // columns % rows, index % columns
         frame, place = index // (v * rows * columns), view * columns + column
         angles = three_axes(frame.double(), row.double(), place.double(), self.config.video.head_width)
-        added = None if sim is None else self.sim_injection(patches(sim.latents, p), sim.gate)
-        embedded, joined = self.video_in(tokens), context.joined
-        if context.drawn is not None:
-            embedded = embedded + repeat_batch(context.drawn, z.shape[0])
-        if joined is not None:
-            joined = repeat_batch(joined, z.shape[0]).repeat_interleave(sigma.shape[1] // g, dim=1)
-        return Stream(tokens=embedded, sigma=sigma, angles=angles, text=context.text, added=added, joined=joined)
+        return rotors(angles, torch.promote_types(z.dtype, torch.float32))
 
     def _action_stream(
         self, action: Tensor, sigma: Tensor | None, conditions: Conditions, text: Tensor, z: Tensor
@@ -295,20 +321,31 @@ class WorldModelNetwork(nn.Module):
             angles = three_axes(torch.tensor(conditions.action_frame, device=z.device), *centre, head_width)
         tokens = self.action_in(action * conditions.action_valid)
         level = action.new_zeros(action.shape[0], 1) if sigma is None else sigma
-        layers = self.mixture.expert("action").text_keys_values(text)
-        return Stream(tokens=tokens, sigma=level, angles=angles, text=layers)
+        expert = self.mixture.expert("action")
+        return Stream(
+            tokens=tokens,
+            level=expert.sigma_embedding(level),
+            rotors=rotors(angles, torch.promote_types(tokens.dtype, torch.float32)),
+            text=expert.text_keys_values(text),
+        )
 
-    def _video_velocity(self, z: Tensor, sigma: Tensor, out: Tensor) -> Float[Tensor, "b v g c h w"]:
-        _, v, g, _, h, w = z.shape
+    def video_velocity(
+        self, z: Float[Tensor, "r v g c h w"], sigma: Float[Tensor, "q s"], out: tuple[Tensor, Tensor]
+    ) -> Float[Tensor, "r v f c h w"]:
+        """Velocities of the last f latent frames, of which `out` holds (tokens, noise-level embedding)."""
+        tokens, e = out
+        _, v, _, _, h, w = z.shape
         p, head = self.config.patch, self.config.head
-        shape = {"v": v, "g": g, "h": h // p, "w": w // p, "p": p, "q": p, "o": 2 if head == "first_frame" else 1}
-        maps = rearrange(out, "b (g v h w) (p q o c) -> o b v g c (h p) (w q)", **shape)
+        shape = {"v": v, "h": h // p, "w": w // p, "p": p, "q": p, "o": 2 if head == "first_frame" else 1}
+        maps = rearrange(self.video_head(tokens, e), "b (g v h w) (p q o c) -> o b v g c (h p) (w q)", **shape)
         if head == "first_frame":
             change, gate = maps.unbind(0)
             predicted = change + (1 + gate) * z[:, :, :1]
         else:
             predicted = maps.squeeze(0)
-        return predicted if self.config.predicts == "velocity" else velocity_from_clean(z, predicted, per_frame(sigma))
+        if self.config.predicts == "velocity":
+            return predicted
+        return velocity_from_clean(z[:, :, -predicted.shape[2] :], predicted, per_frame(sigma))
 
     def _check(self, z: Tensor, conditions: Conditions) -> None:
         if z.shape[0] % conditions.action.shape[0]:
@@ -333,7 +370,7 @@ def patches(z: Float[Tensor, "b v g c h w"], patch: int) -> Float[Tensor, "b n d
     return rearrange(cut, "(b s) c h w -> b (s h w) c", b=z.shape[0])
 
 
-def _token_presence(conditions: Conditions, mask: BlockMask, z: Tensor) -> Tensor | None:
+def token_presence(conditions: Conditions, mask: BlockMask, z: Tensor) -> Tensor | None:
     """Which tokens exist, per video; None where every view is there (no mask is needed then)."""
     views = z.shape[1]
     if views == 1 or bool(conditions.view_present.all()):

@@ -71,17 +71,20 @@ class BlockMask:
                 seen.update(*(reach[i] for i in tuple(seen)))
         return tuple(frozenset(seen) for seen in reach)
 
-    def leading(self, stream: str) -> "BlockMask":
-        """The mask of the first segments, those of `stream`, alone.
+    def leading(self, num_segments: int) -> "BlockMask":
+        """The mask of the first segments alone.
 
         Raises:
             ValueError: they see a later segment, so they cannot be computed without it.
         """
-        own = [i for i, segment in enumerate(self.segments) if segment.stream == stream]
-        assert own == list(range(len(own))), "a leading stream stands first"
-        if any(not set(self.sees[i]) <= set(own) for i in own):
-            raise ValueError(f"under mask {self.name!r} stream {stream} sees other streams; it has no life of its own")
-        return BlockMask(name=self.name, segments=self.segments[: len(own)], sees=self.sees[: len(own)])
+        if any(seen >= num_segments for row in self.sees[:num_segments] for seen in row):
+            stream = self.segments[num_segments - 1].stream
+            raise ValueError(f"under mask {self.name!r} stream {stream} sees later tokens; it has no life of its own")
+        return BlockMask(name=self.name, segments=self.segments[:num_segments], sees=self.sees[:num_segments])
+
+    def num_segments(self, stream: str) -> int:
+        """How many segments a stream has."""
+        return sum(segment.stream == stream for segment in self.segments)
 
     def dense(self) -> Bool[Tensor, "n n"]:
         """The same relation as a matrix (rows see columns), for tests and pictures only."""

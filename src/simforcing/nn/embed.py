@@ -29,9 +29,12 @@ class SigmaEmbedding(nn.Module):
         self.modulation = nn.Linear(width, 6 * width)
 
     def forward(
-        self, sigma: Float[Tensor, "b s"], joined: Float[Tensor, "b s d"] | None = None
+        self, sigma: Float[Tensor, "_q s"], joined: Float[Tensor, "_b s d"] | None = None
     ) -> tuple[Float[Tensor, "b s d"], Float[Tensor, "b s 6 d"]]:
-        """The embedding e (for the head) and the six vectors shared by all blocks; `joined` is added to e."""
+        """The embedding e (for the head) and the six vectors shared by all blocks; `joined` is added to e.
+
+        Where the one has a single row, it holds for all rows of the other.
+        """
         features = sinusoid(SIGMA_SCALE * sigma).to(self.first.weight.dtype)
         e = self.second(nn.functional.silu(self.first(features)))
         if joined is not None:

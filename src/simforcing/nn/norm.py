@@ -13,9 +13,9 @@ def at_least_float32(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
 
 
 def modulated_layer_norm(
-    x: Float[Tensor, "b n d"], scale: Float[Tensor, "b s d"], shift: Float[Tensor, "b s d"], eps: float
+    x: Float[Tensor, "b n d"], scale: Float[Tensor, "q s d"], shift: Float[Tensor, "q s d"], eps: float
 ) -> Float[Tensor, "b n d"]:
-    """LN(x) * (1 + scale) + shift in float32, one (scale, shift) for each of s equal runs of tokens."""
+    """LN(x) * (1 + scale) + shift in float32, one (scale, shift) for each of s equal runs of tokens; q is b or 1."""
     b, n, d = x.shape
     s = scale.shape[1]
     normed = F.layer_norm(at_least_float32(x), (d,), eps=eps).view(b, s, n // s, d)
@@ -23,9 +23,9 @@ def modulated_layer_norm(
 
 
 def gated_residual(
-    x: Float[Tensor, "b n d"], update: Float[Tensor, "b n d"], gate: Float[Tensor, "b s d"]
+    x: Float[Tensor, "b n d"], update: Float[Tensor, "b n d"], gate: Float[Tensor, "q s d"]
 ) -> Float[Tensor, "b n d"]:
-    """x + gate * update, one gate for each of s equal runs of tokens."""
+    """x + gate * update, one gate for each of s equal runs of tokens; q is b or 1."""
     b, n, d = x.shape
     runs = (b, gate.shape[1], n // gate.shape[1], d)
     return torch.addcmul(x.view(runs), update.view(runs), gate.unsqueeze(2).to(x.dtype)).view(b, n, d)
