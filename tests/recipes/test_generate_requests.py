@@ -12,8 +12,9 @@ import pytest
 from PIL import Image
 
 from simforcing.data.open import open_dataset
-from simforcing.data.video import VideoFrames
+from simforcing.data.video import ArrayFrames, VideoFrames
 from simforcing.models.bundle import load_bundle
+from simforcing.recipes import recipe_named
 from simforcing.recipes.execute import execute
 from simforcing.recipes.generate import SamplingOptions, generate
 from simforcing.recipes.generated_folder import SETTINGS
@@ -21,7 +22,7 @@ from simforcing.recipes.prediction import PredictionOptions
 from simforcing.recipes.requests import Asked, RequestFields
 from simforcing.recipes.run import RunOptions
 from simforcing.recipes.train import train_on
-from simforcing.types import EpisodeSet
+from simforcing.types import Episode, EpisodeSet, View
 
 FEW_STEPS = PredictionOptions(num_steps=2)
 
@@ -287,6 +288,38 @@ def test_the_robot_is_cut_out_of_the_picture_where_it_is_shown_where_it_is(stude
     asked = Asked(requests=written(files, items), one=RequestFields(task="move the square"))
     (same,) = generate(student, asked, out=tmp_path / "file", options=FEW_STEPS, report=quiet)
     assert same.read_bytes() == path.read_bytes()
+
+
+def test_every_view_needs_its_picture_and_gets_its_video(square_set: EpisodeSet, files: Path, tmp_path: Path):
+    def filmed(episode: Episode) -> Episode:
+        front = episode.views[0]
+        dark = ArrayFrames(front.frames.read(0, episode.num_frames) // 8)
+        return replace(episode, views=(front, View(name="wrist", frames=dark)))
+
+    data = replace(square_set, episodes=tuple(map(filmed, square_set.episodes)), fingerprint="two-cameras")
+    options = RunOptions(views=("front", "wrist"), num_steps=2, batch_size=2)
+    execute(recipe_named("debug")(data, options), data, tmp_path / "run", report=quiet)
+    Image.fromarray(np.asarray(Image.open(files / "real0.png")) // 8).save(files / "dark.png")
+    front, wrist = str(files / "real0.png"), str(files / "dark.png")
+
+    def made(images: tuple[str, ...], name: str, view: str | None = None) -> dict[str, bytes]:
+        item = request_of(files, image=images, sim_image=(), name="v")
+        how = replace(FEW_STEPS, view=view)
+        out, root = tmp_path / name, tmp_path / f"{name}-set"
+        generate(tmp_path / "run", Asked(one=item), out=out, lerobot=root, options=how, report=quiet)
+        return {path.name: path.read_bytes() for path in out.glob("*.mp4")}
+
+    in_order = made((front, wrist), "order")
+    assert made((f"wrist={wrist}", f"front={front}"), "named") == in_order
+    assert set(in_order) == {"v.mp4", "v.wrist.mp4"}
+    other = made((front, wrist), "wrist", view="wrist")
+    assert (other["v.mp4"], other["v.front.mp4"]) == (in_order["v.wrist.mp4"], in_order["v.mp4"])
+    for name in ("order", "wrist"):
+        (episode,) = open_dataset(tmp_path / f"{name}-set").episodes
+        first = {view.name: view.frames.read(0, 1).mean() for view in episode.views}
+        assert first["wrist"] < 0.5 * first["front"]
+    with pytest.raises(ValueError, match=r"1 images; this model reads one of each view: front, wrist"):
+        made((front,), "one")
 
 
 @pytest.fixture

@@ -73,7 +73,8 @@ class RequestReader:
         start = self._start(item, episode, data)
         start = replace(start, name=name)
         truth = episode if not item.image and item.actions is None else None
-        request = Request(name=name, start=start, action=action, seed=item.seed, truth=truth)
+        origin = () if truth is None or data is None else (data.fingerprint, truth.name)
+        request = Request(name=name, start=start, action=action, seed=item.seed, truth=truth, origin=origin)
         self._check_sim(request)
         self._check_first_window(request)
         return request
@@ -217,7 +218,7 @@ class RequestReader:
             return
         if request.start.sim is None:
             raise ValueError(f"no first picture of the simulation, which this model's video follows: {WAYS}")
-        if self.predictor.sampler.sim_source == "true" and request.frames(self.spec, self.spec.sim_views) is None:
+        if self.predictor.sampler.sim_source == "true" and not request.has_truth(self.spec.sim_views):
             raise ValueError(
                 "--sim-source true needs the simulation of these very actions, which only an episode of pairs has"
                 " under its own"

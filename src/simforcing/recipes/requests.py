@@ -15,6 +15,7 @@ from simforcing.data.resize import resize_frames
 from simforcing.generation.session import frames_of
 from simforcing.generation.start import Start
 from simforcing.types import DataSpec, Episode, check_seed
+from simforcing.types.cameras import camera_to_json
 from simforcing.types.episodes import ResizePolicy
 from simforcing.types.files import read_json
 from simforcing.types.progress import Report
@@ -109,6 +110,7 @@ class Request:
         action: any number of commands.
         seed: None: by the request's number.
         truth: the episode whose start and commands these are.
+        origin: of that episode: its name, and the fingerprint of its data set.
     """
 
     name: str
@@ -116,6 +118,7 @@ class Request:
     action: Float[np.ndarray, "k a"]
     seed: int | None = None
     truth: Episode | None = None
+    origin: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -124,13 +127,17 @@ class Request:
         parts = [*start.images, *(start.sim or ()), start.state, start.history, self.action]
         for part in parts:
             found.update(b"none" if part is None else np.ascontiguousarray(part).tobytes())
-        found.update(json.dumps([start.task, start.sim is None]).encode())
+        cameras = [None if camera is None else camera_to_json(camera) for camera in start.cameras]
+        found.update(json.dumps([start.task, start.sim is None, cameras, self.origin]).encode())
         return found.hexdigest()
+
+    def has_truth(self, views: Sequence[str]) -> bool:
+        """Whether the true frames of these views are known."""
+        return self.truth is not None and set(views) <= {view.name for view in self.truth.views}
 
     def frames(self, spec: DataSpec, views: Sequence[str]) -> UInt8[np.ndarray, "v f h w 3"] | None:
         """The true frames of these views, as far as the commands reach; None where they are not known."""
-        known = [] if self.truth is None else [view.name for view in self.truth.views]
-        if self.truth is None or not set(views) <= set(known):
+        if self.truth is None or not self.has_truth(views):
             return None
         stop = 1 + frames_of(len(self.action), spec)
         read = [self.truth.view(name).frames.read(0, stop) for name in views]
@@ -277,5 +284,5 @@ def swapped(requests: Sequence[Request]) -> list[Request]:
         count = min(len(request.action), len(other.action))
         if np.array_equal(request.action[:count], other.action[:count]):
             raise ValueError(f"{request.name} and {other.name} have the same actions; nothing to swap")
-        out.append(replace(request, name=f"{request.name}.swapped", action=other.action[:count], truth=None))
+        out.append(replace(request, name=f"{request.name}.swapped", action=other.action[:count], truth=None, origin=()))
     return out
