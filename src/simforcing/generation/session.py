@@ -47,8 +47,9 @@ class Session:
     Args:
         starts: of each clip.
         seeds: of each clip's noise.
-        window: what predicts fewer commands than a window of the model: the "short"est window of whole latent frames
-            that holds them, or the "whole" window that it was trained on, the last command held to its end.
+        window: what predicts fewer commands than a window of the model: the "whole" window that it was trained on, the
+            last command held to its end, or the "short"est window of whole latent frames that holds them, which is
+            faster and worse (docs/generation.md).
 
     Raises:
         ValueError: a start that is not what the model reads, or without a first picture of the simulation where the
@@ -61,7 +62,7 @@ class Session:
         starts: Sequence[Start],
         seeds: Sequence[int],
         *,
-        window: Literal["short", "whole"] = "short",
+        window: Literal["short", "whole"] = "whole",
     ) -> None:
         if not starts or len(starts) != len(seeds):
             raise ValueError(f"{len(starts)} starts and {len(seeds)} seeds; a session needs one seed for each start")

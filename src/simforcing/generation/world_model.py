@@ -1,15 +1,35 @@
-"""The product in one class: a trained model that turns a first picture and commands into video."""
+"""The product in one class: a trained model that turns a first picture and commands into video (docs/generation.md)."""
 
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from jaxtyping import Float
+
+from simforcing.data.resize import resize_frames
+from simforcing.generation.chunks import Chunk, Rollout, Video
+from simforcing.generation.familiarity import stored_familiarity
+from simforcing.generation.given import checked_actions, fitted_picture
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.sampler import SamplerConfig, stored_sampler
+from simforcing.generation.session import Session, frames_of, needs_sim
+from simforcing.generation.sim_start import with_simulation
+from simforcing.generation.start import Picture, Start, read_start
 from simforcing.models.bundle import Bundle, load_bundle
+from simforcing.models.pretrained import model_folder
+from simforcing.types import Layout
+from simforcing.types.episodes import ResizePolicy
 
 
 class WorldModel:
-    """A trained model, ready to use."""
+    """A trained model, ready to use.
+
+    Raises:
+        ValueError: a device that is not there.
+    """
 
     def __init__(
         self,
@@ -21,9 +41,244 @@ class WorldModel:
     ) -> None:
         self.bundle, self.spec = bundle, bundle.spec
         self.predictor = Predictor(bundle, sampler, device=device, dtype=dtype)
+        self._familiar = stored_familiarity(bundle.about, bundle.source)
 
     @classmethod
     def from_pretrained(cls, path: str | Path, **how: Any) -> "WorldModel":
-        """A finished run's folder."""
-        bundle = load_bundle(Path(path))
+        """A finished run's folder, a model that comes with the package by name, or a hub id (owner/name).
+
+        Args:
+            how: device, dtype.
+
+        Raises:
+            ValueError: nothing of that name (what there is is listed), a damaged model, or an unknown device.
+        """
+        bundle = load_bundle(model_folder(path))
         return cls(bundle, stored_sampler(bundle), **how)
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """Cameras, in the order of the view axis."""
+        return self.spec.views
+
+    @property
+    def action_layout(self) -> Layout:
+        """What each number of a command means."""
+        return self.spec.action.layout
+
+    @property
+    def state_layout(self) -> Layout | None:
+        """What each number of a state means; None where the model reads none."""
+        return None if self.spec.state is None else self.spec.state.layout
+
+    @property
+    def fps(self) -> float:
+        """Frames per second."""
+        return self.spec.fps
+
+    @property
+    def num_actions(self) -> int:
+        """Commands of a window, the most that `predict` takes."""
+        return self.spec.num_actions
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) of frames in pixels."""
+        return self.spec.resize.height, self.spec.resize.width
+
+    def describe(self) -> str:
+        """What the model reads and makes, in a few lines."""
+        spec, sampler = self.spec, self.predictor.sampler
+        lines = [
+            f"{self.bundle.about.get('recipe', 'world model')}: {len(spec.views)} view(s) {', '.join(spec.views)} of"
+            f" {self.size[0]}x{self.size[1]} px ({spec.resize.policy}) at {spec.fps:g} frames/s",
+            f"window: {spec.num_frames} frames, the first given, {spec.num_actions} actions",
+            f"actions: {_in_words(spec.action.layout)}",
+            f"state: {'none' if self.state_layout is None else _in_words(self.state_layout)}",
+            f"simulation: {', '.join(spec.sim_views) or 'none'}",
+            f"robot: {spec.robot or 'not declared'}; task worded as {spec.wording}",
+            f"sampler: {sampler.num_steps} steps, {sampler.solver}, sim_guidance {sampler.sim_guidance:g}",
+        ]
+        return "\n".join(lines)
+
+    def start(
+        self,
+        images: Picture | Sequence[Picture],
+        *,
+        task: str = "",
+        state: Float[np.ndarray, " s"] | None = None,
+        sim: Picture | Sequence[Picture] | None = None,
+        resize: ResizePolicy | None = None,
+        **simulation: Any,
+    ) -> Start:
+        """A checked start of pictures, with a picture of the simulation where the model reads one.
+
+        It warns of a picture unlike those of the training, and where no state is given to a model that reads one.
+
+        Args:
+            images: one, or one of each view, uint8 RGB of any size.
+            sim: the simulation at that moment, likewise.
+            resize: how pictures of another aspect than the training's are brought to it; None: they are refused.
+            simulation: how else the simulation's picture is made: see `generation.sim_start.with_simulation`.
+
+        Raises:
+            ValueError: pictures or a state that are not what the model reads, or no way to the simulation's picture.
+        """
+        pictures = self._pictures(images, resize, "image")
+        given = None if sim is None else self._pictures(sim, resize, "sim")
+        return self._ready(Start(images=pictures, task=task, state=state, sim=given), self.predictor, **simulation)
+
+    def predict(
+        self,
+        start: Start | Picture | Sequence[Picture],
+        actions: Float[np.ndarray, "k a"],
+        *,
+        seed: int = 0,
+        sim_video: Video | None = None,
+        **changes: Any,
+    ) -> Rollout:
+        """Video of one window at most.
+
+        Args:
+            start: from `start`, or pictures alone.
+            actions: in the layout `action_layout`, at most `num_actions`.
+            sim_video: a rendering of the whole simulation, the first picture too, which conditions the video in place
+                of the model's own.
+            changes: `task` and `state` for a start, and fields of SamplerConfig, such as num_steps or sim_guidance.
+
+        Raises:
+            ValueError: anything that the model does not read, in one line that names both sides.
+        """
+        given = checked_actions(actions, self.spec)
+        if len(given) > self.num_actions:
+            raise ValueError(f"{len(given)} actions; predict takes at most {self.num_actions}, rollout any number")
+        return self.rollout(start, given, seed=seed, sim_video=sim_video, **changes)
+
+    def rollout(
+        self,
+        start: Start | Picture | Sequence[Picture],
+        actions: Float[np.ndarray, "k a"],
+        *,
+        seed: int = 0,
+        sim_video: Video | None = None,
+        **changes: Any,
+    ) -> Rollout:
+        """Video of any number of commands, chunk after chunk; arguments and errors as `predict`."""
+        videos = None if sim_video is None else [sim_video]
+        given = checked_actions(actions, self.spec)[None]
+        return self.rollouts([self._as_start(start, changes)], given, [seed], sim_video=videos, **changes)[0]
+
+    def rollouts(
+        self,
+        starts: Sequence[Start],
+        actions: Float[np.ndarray, "b k a"],
+        seeds: Sequence[int] | None = None,
+        *,
+        sim_video: Sequence[Video] | None = None,
+        **changes: Any,
+    ) -> list[Rollout]:
+        """Many at once, each under its own commands; clip i has seed i where none are given."""
+        actions = np.stack([checked_actions(action, self.spec) for action in actions])
+        seeds = list(range(len(starts))) if seeds is None else list(seeds)
+        predictor = self._using(changes, with_video=sim_video is not None)
+        videos = None if sim_video is None else [self._rendering(video) for video in sim_video]
+        if videos is not None:
+            pairs = zip(starts, videos, strict=True)
+            starts = [replace(start, sim=tuple(video[:, 0])) for start, video in pairs]
+        session = Session(predictor, [self._ready(start, predictor) for start in starts], seeds)
+        begun, made = session.starts, [[] for _ in starts]
+        for at in range(0, actions.shape[1], self.num_actions):
+            part = actions[:, at : at + self.num_actions]
+            frames = slice(frames_of(at, self.spec) + 1, frames_of(at + part.shape[1], self.spec) + 1)
+            chunks = session.step(part, None if videos is None else [video[:, frames] for video in videos])
+            for mine, chunk in zip(made, chunks, strict=True):
+                mine.append(chunk)
+        how = {"views": self.views, "sampler": predictor.sampler}
+        together = zip(begun, made, seeds, strict=True)
+        return [Rollout.joined(start, mine, seed=seed, **how) for start, mine, seed in together]
+
+    def stream(
+        self,
+        start: Start | Picture | Sequence[Picture],
+        actions: Float[np.ndarray, "k a"] | Iterable[Float[np.ndarray, "_ a"]],
+        *,
+        seed: int = 0,
+        **changes: Any,
+    ) -> Iterator[Chunk]:
+        """Chunks as they come, in memory that stays the same; arguments are checked at once.
+
+        Args:
+            actions: a table of commands, or anything that gives a few at a time, at most a window: it is asked for the
+                next ones after a chunk was taken, so they may depend on it.
+        """
+        predictor = self._using(changes)
+        ready = self._ready(self._as_start(start, changes), predictor)
+        session = Session(predictor, [ready], [seed])
+        if isinstance(actions, np.ndarray):
+            table, size = checked_actions(actions, self.spec), self.num_actions
+            frames_of(len(table) % size, self.spec)
+            actions = (table[at : at + size] for at in range(0, len(table), size))
+        return (session.step(checked_actions(part, self.spec)[None])[0] for part in actions)
+
+    def _using(self, changes: dict[str, Any], *, with_video: bool = False) -> Predictor:
+        """The predictor with another sampler; words that are no field of it are refused."""
+        known = [field.name for field in fields(SamplerConfig)]
+        changed = {name: value for name, value in changes.items() if name not in ("task", "state")}
+        if unknown := [name for name in changed if name not in known]:
+            raise ValueError(f"unknown argument {unknown[0]!r}; choices: task, state, {', '.join(known)}")
+        if with_video:
+            changed["sim_source"] = "true"
+        predictor = self.predictor.using(**changed) if changed else self.predictor
+        w = predictor.sampler.sim_guidance
+        if w > 1:
+            warnings.warn(f"sim_guidance is {w:g}; it is known to help within 0 .. 1", stacklevel=4)
+        if "sim_guidance" in changed and w > 0 and not self.bundle.model.config.sim_condition:
+            warnings.warn(f"sim_guidance is {w:g}, but this model has no simulation condition", stacklevel=4)
+        return predictor
+
+    def _as_start(self, start: Start | Picture | Sequence[Picture], changes: dict[str, Any]) -> Start:
+        """Pictures as a start, and its task and state replaced where the call gives them."""
+        own = start if isinstance(start, Start) else Start(images=self._pictures(start, None, "image"))
+        return replace(own, **{name: changes[name] for name in ("task", "state") if name in changes})
+
+    def _pictures(
+        self, images: Picture | Sequence[Picture], policy: ResizePolicy | None, what: str
+    ) -> tuple[Picture, ...]:
+        """A picture of each view, in the aspect of the training's."""
+        given = [images] if isinstance(images, np.ndarray) and images.ndim == 3 else list(images)
+        if len(given) != len(self.views):
+            raise ValueError(f"{len(given)} {what}s; this model reads one of each view: {', '.join(self.views)}")
+        pairs = zip(self.views, given, strict=True)
+        return tuple(fitted_picture(picture, self.bundle, view, policy, what) for view, picture in pairs)
+
+    def _ready(self, start: Start, predictor: Predictor, **simulation: Any) -> Start:
+        """The start as the model reads it, with a picture of the simulation where this sampler needs one."""
+        for view, picture in zip(self.views, start.images, strict=False):
+            fitted_picture(picture, self.bundle, view, None, f"{start.name}: image")
+        checked = read_start(start, self.spec)
+        if needs_sim(predictor) and start.sim is None:
+            checked = read_start(with_simulation(start, self.bundle, **simulation), self.spec)
+        elif simulation:
+            raise ValueError(f"{', '.join(simulation)}: no picture of the simulation is made, as none is needed")
+        if self.spec.state is not None and start.state is None:
+            warnings.warn(f"{start.name}: no state, which the model was trained with", stacklevel=4)
+        for view, picture in zip(self.views, checked.images, strict=True):
+            fault = view in self._familiar and self._familiar[view].fault(picture, self.bundle.autoencoder)
+            if fault:
+                warnings.warn(f"{start.name}: view {view} is unlike the training's pictures: {fault}", stacklevel=4)
+        return checked
+
+    def _rendering(self, video: Video) -> Video:
+        """A given simulation in the model's size."""
+        if video.ndim != 5 or len(video) != len(self.spec.sim_views) or video.dtype != np.uint8:
+            raise ValueError(
+                f"sim_video is {video.dtype} {list(video.shape)}; this model reads uint8"
+                f" [{len(self.spec.sim_views)}, frames, height, width, 3]: {', '.join(self.spec.sim_views) or 'none'}"
+            )
+        return np.stack([resize_frames(view, self.spec.resize) for view in video])
+
+
+def _in_words(layout: Layout) -> str:
+    """A layout's parts with their sizes, modes and units."""
+    parts = [f"{name} {part.size} ({part.mode}, {part.unit})" for name in layout.slices for part in [layout.part(name)]]
+    return f"{layout.name}: {', '.join(parts)}"

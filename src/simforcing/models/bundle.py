@@ -11,21 +11,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from simforcing.models.autoencoder import TinyAutoencoder, TinyAutoencoderConfig
 from simforcing.models.taef2 import Taef2, Taef2Config
 from simforcing.models.world_model import WorldModelConfig, WorldModelNetwork
 from simforcing.nn.strict import load_strictly
-from simforcing.nn.tensor_file import read_checksum, read_tensors, write_tensors
+from simforcing.nn.tensor_file import read_checksum, read_described, write_tensors
 from simforcing.types import DataSpec, from_json, to_json
 from simforcing.types.files import read_json, write_json
 from simforcing.types.version import package_version
 
 FORMAT = 1
 CONFIG, MODEL, AUTOENCODER = "config.json", "model.safetensors", "autoencoder.safetensors"
+StoredDtype = Literal["float32", "float16"]
+STORED_HALF = "float32 stored in float16"  # text of a tensor file: tensors are read back in float32
 # Fields of `about` that later commands read -> their JSON type, in code and in words.
 ABOUT = {
     "recipe": (str, "a string"),
@@ -34,6 +37,7 @@ ABOUT = {
     "held_out": (list, "a list"),
     "training": (list, "a list"),
     "simulation": (dict, "an object"),
+    "familiarity": (dict, "an object"),
 }
 
 
@@ -52,11 +56,18 @@ class Bundle:
     about: dict[str, Any] = field(default_factory=dict)
     source: str = CONFIG
 
-    def save(self, folder: Path) -> None:
-        """Write the three files, config.json last: a folder with it is complete."""
+    def save(self, folder: Path, dtype: StoredDtype = "float32") -> None:
+        """Write the three files, config.json last: a folder with it is complete.
+
+        Args:
+            dtype: of the tensors as stored; float16 halves the files, and its rounding stays when it is read back.
+
+        Raises:
+            ValueError: a number too large for float16, by its tensor's name.
+        """
         folder = Path(folder)
-        save_module(folder / MODEL, self.model)
-        save_module(folder / AUTOENCODER, self.autoencoder)
+        save_module(folder / MODEL, self.model, dtype)
+        save_module(folder / AUTOENCODER, self.autoencoder, dtype)
         write_json(
             folder / CONFIG,
             {
@@ -90,8 +101,8 @@ def load_bundle(folder: Path) -> Bundle:
         model = from_json(WorldModelConfig, config["model"], "model").build()
         autoencoder = from_json(TinyAutoencoderConfig | Taef2Config, config["autoencoder"], "autoencoder").build()
         spec = from_json(DataSpec, config["spec"], "spec")
-    load_strictly(model, read_tensors(folder / MODEL), str(folder / MODEL))
-    load_strictly(autoencoder, read_tensors(folder / AUTOENCODER), str(folder / AUTOENCODER))
+    load_strictly(model, read_module(folder / MODEL), str(folder / MODEL))
+    load_strictly(autoencoder, read_module(folder / AUTOENCODER), str(folder / AUTOENCODER))
     return Bundle(model=model.eval(), autoencoder=autoencoder.eval(), spec=spec, about=config["about"], source=where)
 
 
@@ -136,7 +147,27 @@ def _naming(where: str) -> Iterator[None]:
         raise ValueError(f"{where}: {' '.join(str(error).split())}") from error
 
 
-def save_module(path: Path, module: nn.Module) -> None:
-    """A module's state dict as one safetensors file, atomically."""
+def save_module(path: Path, module: nn.Module, dtype: StoredDtype = "float32") -> None:
+    """A module's state dict as one safetensors file, atomically. ValueError for what float16 cannot hold."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
-    write_tensors(path, tensors)
+    if dtype == "float16":
+        tensors = {name: to_half(tensor, f"{path}: {name}") for name, tensor in tensors.items()}
+    write_tensors(path, tensors, STORED_HALF if dtype == "float16" else "")
+
+
+def read_module(path: Path) -> dict[str, Tensor]:
+    """A state dict that `save_module` wrote, in float32 however it was stored. ValueError as `read_tensors`."""
+    tensors, text = read_described(path)
+    if text == STORED_HALF:
+        return {name: t.float() if t.dtype == torch.float16 else t for name, t in tensors.items()}
+    return tensors
+
+
+def to_half(tensor: Tensor, name: str) -> Tensor:
+    """A float32 tensor in float16; others stay. ValueError, by name, where a number is too large for it."""
+    if tensor.dtype != torch.float32:
+        return tensor
+    half = tensor.to(torch.float16)
+    if not torch.equal(half.isfinite(), tensor.isfinite()):
+        raise ValueError(f"{name} reaches {tensor.abs().max().item():.3g}; float16 holds up to 65504: store float32")
+    return half

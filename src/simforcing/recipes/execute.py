@@ -21,11 +21,11 @@ from simforcing.data.latent_cache import cached_windows
 from simforcing.data.latents import LatentWindows
 from simforcing.data.pair_streams import SIM
 from simforcing.data.sim_background import look_to_json, simulation_look
+from simforcing.generation.familiarity import familiarity_of
 from simforcing.models.autoencoder import TinyAutoencoder, fit_autoencoder
-from simforcing.models.bundle import AUTOENCODER, CONFIG, MODEL, Bundle, save_module
+from simforcing.models.bundle import AUTOENCODER, CONFIG, MODEL, Bundle, read_module, save_module
 from simforcing.models.taef2 import Taef2, Taef2Config
 from simforcing.nn.strict import load_strictly
-from simforcing.nn.tensor_file import read_tensors
 from simforcing.recipes.lots import training_clips
 from simforcing.recipes.output import require_apart, require_writable
 from simforcing.recipes.run import Run
@@ -102,6 +102,7 @@ def execute(
         about = about_run(run, data, command=command, training=[episode.name for episode in training])
         result = train(model, objective, windows, run.trainer, out, validate=validate, metadata=metadata)
         model = finished_model(run, model, result.checkpoint)
+        about["familiarity"] = to_json(familiarity_of(training, run.spec, autoencoder))
         bundle = Bundle(model=model, autoencoder=autoencoder, spec=run.spec, about=about)
         if world.is_first:
             bundle.save(out)
@@ -218,7 +219,7 @@ def make_autoencoder(run: Run, data: EpisodeSet, out: Path, report: Report) -> T
     known = path if path.exists() or run.start is None else start_autoencoder(run.start)
     if known.exists():
         autoencoder = Taef2() if isinstance(plan.config, Taef2Config) else plan.config.build()
-        load_strictly(autoencoder, read_tensors(known), str(known))
+        load_strictly(autoencoder, read_module(known), str(known))
         if known != path:
             save_module(path, autoencoder)
         return autoencoder.eval()

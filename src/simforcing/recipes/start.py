@@ -7,11 +7,10 @@ import torch
 from torch import nn
 
 from simforcing.models.adapters import BaseNetwork, add_adapters, merged_state_dict
-from simforcing.models.bundle import AUTOENCODER, MODEL, bundle_sha256, load_bundle
+from simforcing.models.bundle import AUTOENCODER, MODEL, bundle_sha256, load_bundle, read_module
 from simforcing.models.world_model import WorldModelNetwork
 from simforcing.nn.protocols import Objective
 from simforcing.nn.strict import load_strictly
-from simforcing.nn.tensor_file import read_tensors
 from simforcing.recipes.run import Run, Start
 from simforcing.training.checkpoint import load_weights
 from simforcing.training.distillation import Distillation
@@ -41,7 +40,7 @@ def starting_model(run: Run) -> WorldModelNetwork:
         require_unchanged(run.start)
         path = Path(run.start.path) / MODEL
         own = {name: value for name, value in model.state_dict().items() if name.startswith(NEW_PARTS)}
-        load_strictly(model, {**own, **read_tensors(path)}, str(path))
+        load_strictly(model, {**own, **read_module(path)}, str(path))
     if run.lora is not None:
         add_adapters(model, run.lora)
     return model

@@ -1,0 +1,75 @@
+"""What callers hand in, against what a model was trained on: pictures by their aspect, commands by their range."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from simforcing.data.action_files import checked_table
+from simforcing.data.picture_files import of_aspect
+from simforcing.generation.start import Picture
+from simforcing.models.bundle import Bundle
+from simforcing.types import DataSpec, NetworkInput
+from simforcing.types.episodes import ResizePolicy
+
+FAR = {"min_max": 2.0, "quantile": 3.0, "mean_std": 5.0}  # normalised: training lies within about 1, 1 and 3
+
+
+def checked_actions(actions: Any, spec: DataSpec) -> Float[np.ndarray, "k a"]:
+    """Commands in float32; it warns where they are far outside the training's range.
+
+    Raises:
+        ValueError: another width, no commands, NaN, or numbers far outside of what the layout declares.
+    """
+    given = np.asarray(actions)
+    if given.dtype.kind not in "fiu":
+        raise ValueError(f"actions are of type {given.dtype}; expected numbers")
+    checked = checked_table(given, spec.action.layout, "action")
+    warn_of_range(checked, spec.action, "action")
+    return checked
+
+
+def warn_of_range(values: Float[np.ndarray, "k a"], reader: NetworkInput, what: str) -> None:
+    """Warn of the stored number that is furthest outside the training's range, where the network reads it as stored."""
+    layout, normaliser = reader.layout, reader.normaliser
+    for name, columns in layout.slices.items():
+        part = layout.part(name)
+        if name not in normaliser.layout.slices or normaliser.layout.part(name) != part:
+            continue  # read in another form, such as matrices, which have no range to leave
+        own = normaliser.layout.slices[name]
+        offset, scale = (np.array(numbers)[own] for numbers in (normaliser.offset, normaliser.scale))
+        off = np.abs((values[:, columns] - offset) / scale)
+        row, column = np.unravel_index(off.argmax(), off.shape)
+        if off[row, column] > FAR[normaliser.kind]:
+            low, high = offset[column] - scale[column], offset[column] + scale[column]
+            warnings.warn(
+                f"{what} {row}, {name}[{column}] is {values[:, columns][row, column]:.4g} {part.unit}; the training's"
+                f" lie about {low:.4g} .. {high:.4g} (radians or degrees? m or mm?)",
+                stacklevel=5,
+            )
+            return
+
+
+def stored_size(bundle: Bundle, view: str) -> tuple[int, int]:
+    """(height, width) of a view's frames as they were stored; where that is not recorded, of the model's own."""
+    sizes = bundle.about.get("frame_sizes")
+    found = sizes.get(view) if isinstance(sizes, dict) else None
+    return (found[0], found[1]) if found else (bundle.spec.resize.height, bundle.spec.resize.width)
+
+
+def fitted_picture(picture: Any, bundle: Bundle, view: str, policy: ResizePolicy | None, what: str) -> Picture:
+    """A picture in the aspect that the model was trained on.
+
+    Raises:
+        ValueError: no uint8 RGB picture, or one of another aspect and no policy.
+    """
+    given = np.asarray(picture)
+    if given.dtype != np.uint8 or given.ndim != 3 or given.shape[2] != 3 or 0 in given.shape:
+        raise ValueError(
+            f"{what} of view {view} is {given.dtype} {list(given.shape)}; expected uint8 [height, width, 3]"
+        )
+    own = (bundle.spec.resize.height, bundle.spec.resize.width)
+    if given.shape[:2] == own:
+        return given
+    return of_aspect(given, stored_size(bundle, view), policy, f"{what} of view {view}")
