@@ -332,6 +332,14 @@ def test_reward_and_end_come_from_the_function_and_time_cuts(make: Callable[...,
     np.testing.assert_allclose(calls, [(0.0, 0.8, 1), (0.8, 1.6, 2), (1.6, 2.4, 3)])
 
 
+@pytest.mark.parametrize("given", [None, float("nan"), (1.0,), "good"])
+def test_a_reward_that_is_no_number_is_refused(given: Any, make: Callable[..., Any]):
+    env = make(reward_fn=lambda *known: given)
+    seen, _ = env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"reward_fn returned .*; expected a finite number"):
+        env.step(near(seen["state"]))
+
+
 def test_the_last_frame_is_rendered_with_the_simulation_beside_it_where_asked():
     model = world_model(sim=True)
     env = gymnasium.make(ID, model=model, starts=starts(model), render_mode="rgb_array", render_sim=True)
@@ -379,19 +387,28 @@ def test_actions_out_of_range_are_allowed_and_said_once(make: Callable[..., Any]
         ({"starts": []}, "no starts"),
         ({"starts": None}, "does not say what data"),
         ({"max_steps": 0}, "max_steps is 0"),
+        ({"sampler": {"steps": 3}}, "sampler has no field 'steps'; choices: num_steps, "),
         ({"render_mode": "ascii"}, "choices: rgb_array"),
         ({"starts": "nowhere"}, "nowhere"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_bad_settings_are_refused_in_one_line(how: dict[str, Any], message: str, world: WorldModel):
     with pytest.raises(ValueError, match=message):
         gymnasium.make(ID, **{"model": world, "starts": starts(world), **how})
 
 
+def test_a_start_without_the_simulation_that_the_model_reads_says_what_is_missing():
+    model = world_model(sim=True)
+    env = gymnasium.make(ID, model=model, starts=[replace(start, sim=None) for start in starts(model)])
+    with pytest.raises(ValueError, match="start"):
+        env.reset(seed=0)
+
+
 def test_unknown_options_and_starts_are_refused(make: Callable[..., Any], world: WorldModel):
     with pytest.raises(ValueError, match=r"start 3 does not exist; there are 3"):
         make().reset(options={"start": 3})
+    with pytest.raises(ValueError, match="start 'first' does not exist"):
+        make().reset(options={"start": "first"})
     with pytest.raises(ValueError, match="no option 'begin'; choices: start"):
         make().reset(options={"begin": 0})
     with pytest.raises(ValueError, match="2 seeds for 3 clips"):
@@ -443,7 +460,7 @@ def test_importing_the_package_imports_no_gymnasium(project_root: Path):
 def test_the_module_before_the_name_is_enough(project_root: Path):
     told = "import gymnasium; gymnasium.make('simforcing.environment:simforcing/WorldModel-v0', model='/nowhere')"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, cwd=project_root / "src")
-    assert "/nowhere: no such run" in done.stderr.splitlines()[-1]
+    assert "/nowhere: no such" in done.stderr.splitlines()[-1]
 
 
 def test_without_gymnasium_one_line_names_the_extra(project_root: Path):

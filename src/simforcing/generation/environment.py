@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,9 @@ from jaxtyping import Float, UInt8
 from simforcing.generation.chunks import Chunk
 from simforcing.generation.episode_starts import EpisodeStarts
 from simforcing.generation.rollout import Predictor
+from simforcing.generation.sampler import SamplerConfig
 from simforcing.generation.session import Session, frames_of, needs_sim
+from simforcing.generation.sim_start import with_simulation
 from simforcing.generation.start import Start, read_start
 from simforcing.generation.state import identity_row, rest_row
 from simforcing.generation.world_model import WorldModel
@@ -56,6 +58,10 @@ class EnvironmentConfig:
 
     def __post_init__(self) -> None:
         check_choices(self)
+        known = [part.name for part in fields(SamplerConfig)]
+        for name in self.sampler:
+            if name not in known:
+                raise ValueError(f"sampler has no field {name!r}; choices: {', '.join(known)}")
         if self.max_steps is not None and self.max_steps < 1:
             raise ValueError(f"max_steps is {self.max_steps}; expected at least 1, or None")
 
@@ -107,7 +113,7 @@ class World:
                 stacklevel=3,
             )
 
-    def begin(self, rng: np.random.Generator, seed: int | None, index: int | None) -> Begun:
+    def begin(self, rng: np.random.Generator, seed: int | None, index: Any = None) -> Begun:
         """An episode from start `index`, by default a random one; its noise is of `seed`, by default a random one.
 
         Raises:
@@ -115,11 +121,14 @@ class World:
         """
         drawn = int(rng.integers(len(self.starts))), int(rng.integers(2**31))
         chosen = drawn[0] if index is None else index
-        if not 0 <= chosen < len(self.starts):
+        if not isinstance(chosen, int | np.integer) or not 0 <= chosen < len(self.starts):
             raise ValueError(
-                f"start {chosen} does not exist; there are {len(self.starts)}: 0 .. {len(self.starts) - 1}"
+                f"start {chosen!r} does not exist; there are {len(self.starts)}: 0 .. {len(self.starts) - 1}"
             )
-        start = read_start(self.starts[chosen], self.spec)
+        start = self.starts[int(chosen)]
+        if needs_sim(self.predictor) and start.sim is None:
+            start = with_simulation(start, self.predictor.bundle)
+        start = read_start(start, self.spec)
         if self.has_state and start.state is None:
             raise ValueError(f"{start.name}: no state, which this environment's observations hold")
         count = self.num_frames
@@ -130,7 +139,7 @@ class World:
             start=start,
             seed=noise_seed,
             observation=self._observation(frames, state, np.zeros(count)),
-            info={"start": chosen, "name": start.name, "task": start.task, "seed": noise_seed, "num_steps": 0},
+            info={"start": int(chosen), "name": start.name, "task": start.task, "seed": noise_seed, "num_steps": 0},
         )
 
     def session(self, episodes: Sequence[Begun]) -> Session:
@@ -175,8 +184,16 @@ class World:
         if self.config.reward_fn is None:
             return 0.0, False
         given = self.config.reward_fn(before, action, after, info)
-        reward, terminated = given if isinstance(given, tuple) else (given, False)
-        return float(reward), bool(terminated)
+        try:
+            reward, terminated = given if isinstance(given, tuple) else (given, False)
+            value = float(reward)
+        except (TypeError, ValueError):
+            value, terminated = np.nan, False
+        if not np.isfinite(value):
+            raise ValueError(
+                f"reward_fn returned {given!r:.80}; expected a finite number, or (number, whether it ends)"
+            )
+        return value, bool(terminated)
 
     def is_truncated(self, num_steps: int) -> bool:
         """Whether an episode of so many steps is cut."""
@@ -259,7 +276,7 @@ class WorldModelEnv(gymnasium.Env[Observation, np.ndarray]):
         if seed is not None or self._rng is None:
             self._rng = np.random.default_rng(abs(self.np_random_seed))  # -1: np_random was set by hand
         chosen = check_options(options, ("start",)).get("start")
-        begun = self.world.begin(self._rng, seed, None if chosen is None else int(chosen))
+        begun = self.world.begin(self._rng, seed, chosen)
         self._session = self.world.session([begun])
         self._observation, self._info = begun.observation, begun.info
         return begun.observation, dict(begun.info)

@@ -5,28 +5,38 @@ from dataclasses import replace
 from pathlib import Path
 from typing import overload
 
+import numpy as np
+
 from simforcing.data.open import open_dataset
-from simforcing.data.windows import state_at
+from simforcing.data.spec import window_of
+from simforcing.data.windows import read_clip
 from simforcing.generation.start import Start
 from simforcing.types import DataSpec, Episode
 
 
 def start_of(episode: Episode, spec: DataSpec, frame: int = 0) -> Start:
-    """An episode at one of its frames, as a start of this model.
+    """An episode at one of its frames: pictures, words, state with those before it, cameras, and simulation if it has.
 
     Raises:
         ValueError: a view of the model that the episode lacks, or a frame that cannot be decoded.
     """
-    pictures = {name: episode.view(name).frames.read(frame, frame + 1)[0] for name in spec.streams}
-    state = None
-    if spec.state is not None and episode.state is not None:
-        state = state_at(episode, frame / episode.fps, spec.stored_state_dim)[0]
+    clip = read_clip(
+        episode, frame, replace(window_of(spec), num_frames=2), spec.action.layout.dim, spec.stored_state_dim
+    )
+    num_views = len(spec.views)
+    if not clip.view_present[:num_views].all():
+        missing = spec.views[int(np.argmin(clip.view_present[:num_views]))]
+        raise ValueError(f"episode {episode.name}: no view {missing}, which the model reads")
+    has_sim = bool(spec.sim_views) and bool(clip.view_present[num_views:].all())
+    has_state = bool(spec.stored_state_dim) and bool(clip.state_valid.all())
+    has_history = has_state and clip.history_valid is not None and bool(clip.history_valid.all())
     return Start(
-        images=tuple(pictures[name] for name in spec.views),
+        images=tuple(clip.frames[:num_views, 0]),
         task=episode.task,
-        state=state,
-        sim=tuple(pictures[name] for name in spec.sim_views) or None,
-        cameras=tuple(episode.view(name).camera for name in spec.streams),
+        state=clip.state if has_state else None,
+        sim=tuple(clip.frames[num_views:, 0]) if has_sim else None,
+        history=clip.history if has_history else None,
+        cameras=clip.cameras,
         name=f"{episode.name}, frame {frame}" if frame else episode.name,
     )
 

@@ -77,7 +77,9 @@ class WorldModelVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
             ValueError: an unknown option, or as many seeds, starts or flags as there are not clips.
         """
         count = self.num_envs
-        seeds = [seed + i for i in range(count)] if isinstance(seed, int | np.integer) else self._each("seeds", seed)
+        seeds = (
+            [int(seed) + i for i in range(count)] if isinstance(seed, int | np.integer) else self._each("seeds", seed)
+        )
         chosen = check_options(options, ("start", "reset_mask"))
         mask = np.asarray(self._each("reset_mask", chosen.get("reset_mask", True)), bool)
         starts = self._each("starts", chosen.get("start"))
@@ -91,7 +93,7 @@ class WorldModelVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         for i in np.flatnonzero(mask).tolist():
             if seeds[i] is not None:
                 self._rngs[i] = np.random.default_rng(seeds[i])
-            begun[i] = self.world.begin(self._rngs[i], seeds[i], None if starts[i] is None else int(starts[i]))
+            begun[i] = self.world.begin(self._rngs[i], seeds[i], starts[i])
         if self._session is None:
             self._session = self.world.session([begun[i] for i in range(count)])
         for i, episode in begun.items():
@@ -140,7 +142,7 @@ class WorldModelVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
     def _restart(self, index: int) -> None:
         """A new random episode of one clip."""
         assert self._session is not None
-        begun = self.world.begin(self._rngs[index], None, None)
+        begun = self.world.begin(self._rngs[index], None)
         self._session.restart(index, begun.start, begun.seed)
         self._observations[index], self._infos[index] = begun.observation, begun.info
 
