@@ -240,6 +240,21 @@ def test_other_guidance_than_trained_warns_and_without_guidance_no_simulation_is
     assert any("give no state, which this model was trained to read" in line for line in lines)
 
 
+def test_pictures_and_commands_unlike_the_trainings_are_named_and_used(
+    student: Path, files: Path, tmp_path: Path, rng: np.random.Generator
+):
+    Image.fromarray(rng.integers(0, 256, (32, 32, 3), np.uint8)).save(files / "noise.png")
+    wild = np.load(files / "moves0.npy")
+    wild[1, 0] = 0.95  # allowed by the layout, far from all squares
+    path = written(files, [item_of(0, name="known"), item_of(0, image="noise.png", actions=wild.tolist(), name="odd")])
+    lines: list[str] = []
+    assert len(generate(student, Asked(requests=path), out=tmp_path / "o", options=FEW_STEPS, report=lines.append)) == 2
+    warned = [line for line in lines if line.startswith("warning: ")]
+    assert any("odd: view real is unlike the training's pictures" in line for line in warned)
+    assert any("odd: action 1, translation[0] is 0.95 m; the training's lie about" in line for line in warned)
+    assert not any("known" in line for line in warned)
+
+
 def test_swapped_actions_and_further_seeds_are_videos_of_their_own(student: Path, files: Path, tmp_path: Path):
     asked = Asked(requests=written(files, [item_of(i, name=f"v{i}") for i in range(2)]))
     sampling = SamplingOptions(num_seeds=2, swap=True)

@@ -1,7 +1,9 @@
 """Videos from a finished run: of a data set's windows, or of pictures and commands that somebody brings."""
 
 import hashlib
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +12,7 @@ from simforcing.data.clips import Clips
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.sampler import stored_sampler
 from simforcing.models.bundle import AUTOENCODER, MODEL, load_bundle, require_finished
+from simforcing.models.pretrained import model_folder
 from simforcing.recipes.generated_folder import Video
 from simforcing.recipes.generated_videos import Job, endings_of, write_jobs
 from simforcing.recipes.output import require_apart, require_writable
@@ -91,16 +94,29 @@ def generate(
     run_dir = model_folder(model)
     if out is None and (asked.is_own or not Path(model).is_dir()):
         raise ValueError("give --out: a folder for the videos")
-    shared = {"out": out or run_dir / "generated", "options": options, "sampling": sampling}
-    if asked.is_own:
-        return generate_requests(run_dir, asked, lerobot=lerobot, report=report, **shared)
-    chosen = generate_rollouts if asked.rollout else generate_clips
-    return chosen(run_dir, episodes=asked.episodes, max_clips=asked.max_clips, lerobot=lerobot, report=report, **shared)
+    shared = {"out": out or run_dir / "generated", "options": options, "sampling": sampling, "report": report}
+    with warnings_as_lines(report):
+        if asked.is_own:
+            return generate_requests(run_dir, asked, lerobot=lerobot, **shared)
+        chosen = generate_rollouts if asked.rollout else generate_clips
+        return chosen(run_dir, episodes=asked.episodes, max_clips=asked.max_clips, lerobot=lerobot, **shared)
 
 
-def model_folder(model: str | Path) -> Path:
-    """Where a model's files lie."""
-    return Path(model)
+@contextmanager
+def warnings_as_lines(report: Report) -> Iterator[None]:
+    """Warnings of this package as lines of progress."""
+
+    def say(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, UserWarning):
+            report(f"warning: {message}")
+        else:
+            shown(message, category, *place, **more)
+
+    with warnings.catch_warnings():
+        shown = warnings.showwarning
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = say
+        yield
 
 
 def generate_clips(
@@ -255,12 +271,11 @@ def jobs_of_requests(
         first_seed = seed + number if request.seed is None else request.seed
         for draw in range(sampling.num_seeds):
             for chosen in (request, *others[number : number + 1]):
-                has_truth = chosen.frames(spec, spec.views) is not None
                 video = Video(
                     name=f"{chosen.name}{draw_suffix(draw)}",
                     seed=first_seed + draw * DRAW_STRIDE,
                     inputs=chosen.digest,
-                    endings=endings_of(predictor, views, has_truth=has_truth),
+                    endings=endings_of(predictor, views, has_truth=chosen.has_truth(views)),
                 )
                 jobs.append(Job(video=video, num_actions=len(chosen.action), views=views, read=lambda r=chosen: r))
     return jobs

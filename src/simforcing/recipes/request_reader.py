@@ -1,5 +1,6 @@
 """A request's files as the pictures, state and commands that a model reads, or one line on why they are not."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,10 @@ from simforcing.data.conditions import conditions_of
 from simforcing.data.open import open_dataset
 from simforcing.data.picture_files import of_aspect, read_picture
 from simforcing.data.resize import resize_camera
-from simforcing.data.spec import window_of
-from simforcing.data.windows import action_rows, read_clip, state_at
+from simforcing.data.windows import action_rows, state_at
+from simforcing.generation.episode_starts import start_of
+from simforcing.generation.familiarity import stored_familiarity
+from simforcing.generation.given import warn_of_range
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.segment import Segmenter, segmenter_named
 from simforcing.generation.session import frames_of, held, needs_sim
@@ -55,6 +58,7 @@ class RequestReader:
         self._sets: dict[str, EpisodeSet] = {} if opened is None else {opened.root: opened}
         self._segmenters: dict[str, Segmenter] = {}
         self._sizes = trained_sizes(predictor.bundle)
+        self._familiar = stored_familiarity(predictor.bundle.about, predictor.bundle.source)
 
     @property
     def roots(self) -> list[str]:
@@ -62,7 +66,10 @@ class RequestReader:
         return [data.root for data in self._sets.values()]
 
     def read(self, item: RequestFields) -> Request:
-        """The request, checked as far as it can be without generating. ValueError in one line."""
+        """The request, checked as far as it can be without generating.
+
+        It warns of pictures and commands unlike those of the training. ValueError in one line.
+        """
         name = name_of(item)
         episode, data = self._episode(item)
         if not item.image and episode is None:
@@ -77,6 +84,8 @@ class RequestReader:
         request = Request(name=name, start=start, action=action, seed=item.seed, truth=truth, origin=origin)
         self._check_sim(request)
         self._check_first_window(request)
+        if truth is None:
+            self._warn(request)
         return request
 
     def _episode(self, item: RequestFields) -> tuple[Episode | None, EpisodeSet | None]:
@@ -122,7 +131,7 @@ class RequestReader:
         state = self._state(item.state)
         if not item.image:
             assert episode is not None
-            start = episode_start(episode, spec)
+            start = start_of(episode, spec)
             task = start.task if item.task is None else item.task
             changed = start if state is None else replace(start, state=state, history=None)
             if item.sim_image:
@@ -155,9 +164,11 @@ class RequestReader:
         return tuple(read_picture(Path(paths[view])) for view in views)
 
     def _fitted(self, pictures: Sequence[Picture], names: Sequence[str]) -> tuple[Picture, ...]:
-        """Pictures of the model's views in the aspect that it was trained on."""
+        """Pictures of the model's views in the aspect that it was trained on, or in its own size already."""
         return tuple(
-            of_aspect(picture, self._sizes.get(view, self._own_size), self._resize, name)
+            picture
+            if picture.shape[:2] == self._own_size
+            else of_aspect(picture, self._sizes.get(view, self._own_size), self._resize, name)
             for picture, view, name in zip(pictures, self.spec.views, names, strict=True)
         )
 
@@ -232,6 +243,15 @@ class RequestReader:
             [clip_from(request.start, action, spec)], spec, autoencoder.temporal_factor, autoencoder.spatial_factor
         )
 
+    def _warn(self, request: Request) -> None:
+        """Of what the model has not seen the like of."""
+        warn_of_range(request.action, self.spec.action, f"{request.name}: action")
+        for view, picture in zip(self.spec.views, request.start.images, strict=True):
+            familiar = self._familiar.get(view)
+            fault = None if familiar is None else familiar.fault(picture, self.predictor.bundle.autoencoder)
+            if fault is not None:
+                warnings.warn(f"{request.name}: view {view} is unlike the training's pictures: {fault}", stacklevel=3)
+
 
 def episode_action(episode: Episode, spec: DataSpec) -> Float[np.ndarray, "k a"]:
     """Commands of a whole episode, as many as lead to whole frames. ValueError where some do not exist."""
@@ -245,26 +265,6 @@ def episode_action(episode: Episode, spec: DataSpec) -> Float[np.ndarray, "k a"]
         number = int(np.argmin(episode.action_valid[rows].all(axis=1)))
         raise ValueError(f"episode {episode.name}: action {number} does not hold all numbers; only windows can be read")
     return checked_table(episode.action[rows], spec.action.layout, f"episode {episode.name}: action")
-
-
-def episode_start(episode: Episode, spec: DataSpec) -> Start:
-    """The first frame of an episode with its state, words, cameras and simulation."""
-    window = replace(window_of(spec), num_frames=2)
-    clip = read_clip(episode, 0, window, spec.action.layout.dim, spec.stored_state_dim)
-    num_views = len(spec.views)
-    if not clip.view_present[:num_views].all():
-        missing = spec.views[int(np.argmin(clip.view_present[:num_views]))]
-        raise ValueError(f"episode {episode.name}: no view {missing}, which the model reads")
-    has_sim = bool(spec.sim_views) and clip.view_present[num_views:].all()
-    has_state = bool(spec.stored_state_dim) and clip.state_valid.all()
-    return Start(
-        images=tuple(clip.frames[:num_views, 0]),
-        sim=tuple(clip.frames[num_views:, 0]) if has_sim else None,
-        task=episode.task,
-        state=clip.state if has_state else None,
-        history=clip.history if has_state and clip.history_valid is not None and clip.history_valid.all() else None,
-        cameras=clip.cameras,
-    )
 
 
 def trained_sizes(bundle: Bundle, open_set: Callable[..., EpisodeSet] = open_dataset) -> dict[str, tuple[int, int]]:
