@@ -127,7 +127,10 @@ class World:
             )
         start = self.starts[int(chosen)]
         if needs_sim(self.predictor) and start.sim is None:
-            start = with_simulation(start, self.predictor.bundle)
+            try:
+                start = with_simulation(start, self.predictor.bundle)
+            except ValueError as error:
+                raise ValueError(f"{error} (to WorldModel.start, which makes starts)") from None
         start = read_start(start, self.spec)
         if self.has_state and start.state is None:
             raise ValueError(f"{start.name}: no state, which this environment's observations hold")
