@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from simforcing.data.convert import convert
     from simforcing.data.open import open_dataset
     from simforcing.generation.rollout import Predictor
+    from simforcing.generation.start import Start
     from simforcing.generation.world_model import WorldModel
     from simforcing.models.bundle import load_bundle
     from simforcing.recipes import recipe_named
@@ -24,6 +25,7 @@ __all__ = [
     "Episode",
     "Predictor",
     "RunOptions",
+    "Start",
     "WorldModel",
     "__version__",
     "convert",
@@ -40,6 +42,7 @@ _MODULES = {
     "Episode": "types",
     "Predictor": "generation.rollout",
     "RunOptions": "recipes.run",
+    "Start": "generation.start",
     "WorldModel": "generation.world_model",
     "convert": "data.convert",
     "evaluate_run": "recipes.evaluate",

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from simforcing.models.autoencoder import TinyAutoencoderConfig
-from simforcing.models.bundle import CONFIG, MODEL, Bundle, load_bundle
+from simforcing.models.bundle import CONFIG, MODEL, STORED_HALF, Bundle, bundle_sha256, load_bundle
 from simforcing.models.presets import tiny_world_model
-from simforcing.nn.tensor_file import read_tensors
+from simforcing.nn.tensor_file import read_described, read_tensors, write_tensors
 from simforcing.types import DataSpec, NetworkInput, Resize, layout_named
 
 
@@ -114,3 +114,38 @@ def test_data_that_means_something_else_is_refused(tmp_path: Path):
     )
     with pytest.raises(ValueError, match="elsewhere: action layout is droid; the model was trained on tabletop"):
         spec.check(other)
+
+
+def test_a_bundle_stored_in_float16_is_half_as_large_and_comes_back_in_float32(tmp_path: Path):
+    saved = bundle()
+    saved.save(tmp_path / "whole")
+    saved.save(tmp_path / "half", dtype="float16")
+    loaded = load_bundle(tmp_path / "half")
+    assert loaded.spec == saved.spec
+    for name, tensor in saved.model.state_dict().items():
+        there = loaded.model.state_dict()[name]
+        assert there.dtype == tensor.dtype
+        assert torch.equal(there, tensor.to(torch.float16).to(tensor.dtype))
+    sizes = [(tmp_path / folder / MODEL).stat().st_size for folder in ("half", "whole")]
+    assert sizes[0] < 0.62 * sizes[1]  # names and checksum are as long as ever
+    loaded.save(tmp_path / "again", dtype="float16")
+    assert bundle_sha256(tmp_path / "again") == bundle_sha256(tmp_path / "half")
+
+
+def test_half_precision_is_told_by_the_file_and_not_by_its_tensors(tmp_path: Path):
+    bundle().save(tmp_path, dtype="float16")
+    tensors, text = read_described(tmp_path / MODEL)
+    assert text == STORED_HALF
+    write_tensors(tmp_path / MODEL, tensors)
+    with pytest.raises(ValueError, match=r"model\.safetensors: .* has dtype torch\.float16, expected torch\.float32"):
+        load_bundle(tmp_path)
+
+
+def test_numbers_that_float16_cannot_hold_are_refused_by_name(tmp_path: Path):
+    large = bundle()
+    with torch.no_grad():
+        next(large.model.parameters()).view(-1)[0] = 1e6
+    name = next(iter(dict(large.model.named_parameters())))
+    with pytest.raises(ValueError, match=rf"{name} reaches 1e\+06; float16 holds up to 65504: store float32"):
+        large.save(tmp_path, dtype="float16")
+    assert not (tmp_path / CONFIG).exists()

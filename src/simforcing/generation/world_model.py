@@ -103,11 +103,11 @@ class WorldModel:
 
     def start(
         self,
-        images: Picture | Sequence[Picture],
+        images: np.ndarray | Sequence[np.ndarray],
         *,
         task: str = "",
         state: Float[np.ndarray, " s"] | None = None,
-        sim: Picture | Sequence[Picture] | None = None,
+        sim: np.ndarray | Sequence[np.ndarray] | None = None,
         resize: ResizePolicy | None = None,
         **simulation: Any,
     ) -> Start:
@@ -130,20 +130,20 @@ class WorldModel:
 
     def predict(
         self,
-        start: Start | Picture | Sequence[Picture],
-        actions: Float[np.ndarray, "k a"],
+        start: Start | np.ndarray | Sequence[np.ndarray],
+        actions: np.ndarray,
         *,
         seed: int = 0,
-        sim_video: Video | None = None,
+        sim_video: np.ndarray | None = None,
         **changes: Any,
     ) -> Rollout:
         """Video of one window at most.
 
         Args:
             start: from `start`, or pictures alone.
-            actions: in the layout `action_layout`, at most `num_actions`.
-            sim_video: a rendering of the whole simulation, the first picture too, which conditions the video in place
-                of the model's own.
+            actions: (k, a) in the layout `action_layout`, at most `num_actions`.
+            sim_video: uint8 (views, 1 + frames, height, width, 3): a rendering of the whole simulation, the first
+                picture too, which conditions the video in place of the model's own.
             changes: `task` and `state` for a start, and fields of SamplerConfig, such as num_steps or sim_guidance.
 
         Raises:
@@ -156,11 +156,11 @@ class WorldModel:
 
     def rollout(
         self,
-        start: Start | Picture | Sequence[Picture],
-        actions: Float[np.ndarray, "k a"],
+        start: Start | np.ndarray | Sequence[np.ndarray],
+        actions: np.ndarray,
         *,
         seed: int = 0,
-        sim_video: Video | None = None,
+        sim_video: np.ndarray | None = None,
         **changes: Any,
     ) -> Rollout:
         """Video of any number of commands, chunk after chunk; arguments and errors as `predict`."""
@@ -171,13 +171,13 @@ class WorldModel:
     def rollouts(
         self,
         starts: Sequence[Start],
-        actions: Float[np.ndarray, "b k a"],
+        actions: np.ndarray,
         seeds: Sequence[int] | None = None,
         *,
-        sim_video: Sequence[Video] | None = None,
+        sim_video: Sequence[np.ndarray] | None = None,
         **changes: Any,
     ) -> list[Rollout]:
-        """Many at once, each under its own commands; clip i has seed i where none are given."""
+        """Many at once, each under its own commands (b, k, a); clip i has seed i where none are given."""
         actions = np.stack([checked_actions(action, self.spec) for action in actions])
         seeds = list(range(len(starts))) if seeds is None else list(seeds)
         predictor = self._using(changes, with_video=sim_video is not None)
@@ -199,8 +199,8 @@ class WorldModel:
 
     def stream(
         self,
-        start: Start | Picture | Sequence[Picture],
-        actions: Float[np.ndarray, "k a"] | Iterable[Float[np.ndarray, "_ a"]],
+        start: Start | np.ndarray | Sequence[np.ndarray],
+        actions: np.ndarray | Iterable[np.ndarray],
         *,
         seed: int = 0,
         **changes: Any,
@@ -236,13 +236,13 @@ class WorldModel:
             warnings.warn(f"sim_guidance is {w:g}, but this model has no simulation condition", stacklevel=4)
         return predictor
 
-    def _as_start(self, start: Start | Picture | Sequence[Picture], changes: dict[str, Any]) -> Start:
+    def _as_start(self, start: Start | np.ndarray | Sequence[np.ndarray], changes: dict[str, Any]) -> Start:
         """Pictures as a start, and its task and state replaced where the call gives them."""
         own = start if isinstance(start, Start) else Start(images=self._pictures(start, None, "image"))
         return replace(own, **{name: changes[name] for name in ("task", "state") if name in changes})
 
     def _pictures(
-        self, images: Picture | Sequence[Picture], policy: ResizePolicy | None, what: str
+        self, images: np.ndarray | Sequence[np.ndarray], policy: ResizePolicy | None, what: str
     ) -> tuple[Picture, ...]:
         """A picture of each view, in the aspect of the training's."""
         given = [images] if isinstance(images, np.ndarray) and images.ndim == 3 else list(images)
@@ -268,7 +268,7 @@ class WorldModel:
                 warnings.warn(f"{start.name}: view {view} is unlike the training's pictures: {fault}", stacklevel=4)
         return checked
 
-    def _rendering(self, video: Video) -> Video:
+    def _rendering(self, video: np.ndarray) -> Video:
         """A given simulation in the model's size."""
         if video.ndim != 5 or len(video) != len(self.spec.sim_views) or video.dtype != np.uint8:
             raise ValueError(

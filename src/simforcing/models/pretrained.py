@@ -30,14 +30,14 @@ def model_folder(name: str | Path) -> Path:
     if folder.exists():
         raise ValueError(f"{word} is a file; expected the folder of a finished run")
     if not is_hub_id(name):
-        raise ValueError(f"{word}: no such folder; {there}; a model of the hub is written owner/name")
+        raise ValueError(f"{word}: no such run; {there}; a model of the hub is written owner/name")
     from huggingface_hub import snapshot_download
 
     try:
         return Path(snapshot_download(word, allow_patterns=list(HUB_FILES)))
     except (OSError, ValueError) as error:  # the hub's own errors are one of these
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise ValueError(f"{word}: no such folder, and the hub does not give it ({reason.strip()}); {there}") from None
+        raise ValueError(f"{word}: no such run, and the hub does not give it ({reason.strip()}); {there}") from None
 
 
 def is_hub_id(name: str | Path) -> bool:
