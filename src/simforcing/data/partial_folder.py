@@ -7,6 +7,8 @@ import os
 import shutil
 from pathlib import Path
 
+from simforcing.types.files import is_running
+
 PARTIAL_MARK = ".simforcing-partial"
 SET_FOLDERS = ("data", "meta", "videos", "images", "depth")
 
@@ -110,7 +112,7 @@ def leftovers(root: Path) -> list[Path]:
     for path in sorted(root.parent.glob(f"{glob.escape(root.name)}.old-*")):
         process = path.name.removeprefix(f"{root.name}.old-")
         is_set = path.is_dir() and not path.is_symlink() and {entry.name for entry in path.iterdir()} <= {*SET_FOLDERS}
-        if process.isdecimal() and is_set and not _is_running(int(process)):
+        if process.isdecimal() and is_set and not is_running(int(process)):
             found.append(path)
     return found
 
@@ -119,16 +121,6 @@ def remove_leftovers(root: Path) -> None:
     """Remove them; call it only while the set itself is there, as one of them may be all that is left of it."""
     for path in leftovers(root):
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # somebody else's
-        return True
-    return True
 
 
 def _old_name(root: Path) -> Path:

@@ -7,7 +7,7 @@ from typing import Any
 
 from simforcing.recipes.output import require_absent
 from simforcing.training.checkpoint import named_differences
-from simforcing.types.files import read_json, write_json
+from simforcing.types.files import read_json, remove_half_written, write_json
 from simforcing.types.version import package_version
 
 SETTINGS = "settings.json"
@@ -70,6 +70,9 @@ def claim_videos(out: Path, settings: dict[str, Any], videos: Sequence[Video], *
         )
     for video in old if differences else ():
         video.unlink(missing_ok=True)
+    for video in videos:
+        for leftover in video.paths(out):
+            remove_half_written(leftover)
     kept = {} if differences else listed
     write_json(path, {MADE_BY: f"simforcing {package_version()}", **settings, VIDEOS: kept | mine})
 

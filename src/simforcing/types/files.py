@@ -1,5 +1,6 @@
 """Files that are either whole or not there: written under a temporary name, flushed, then renamed."""
 
+import glob
 import hashlib
 import json
 import os
@@ -33,6 +34,25 @@ def whole_file(path: Path) -> Iterator[Path]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def remove_half_written(path: Path) -> None:
+    """Remove what processes that have ended since left of `path` under its temporary names."""
+    for partial in path.parent.glob(f"{glob.escape(path.name)}.*{PARTIAL_SUFFIX}"):
+        process = partial.name.removeprefix(f"{path.name}.").removesuffix(PARTIAL_SUFFIX)
+        if process.isdecimal() and not is_running(int(process)):
+            partial.unlink(missing_ok=True)
+
+
+def is_running(process: int) -> bool:
+    """Whether there is a process of that number."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
 
 
 def write_json(path: Path, value: Any) -> None:
