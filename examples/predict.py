@@ -6,10 +6,10 @@ python examples/predict.py RUN prediction.mp4
 import argparse
 from pathlib import Path
 
-from simforcing import Predictor, load_bundle, open_dataset
+import numpy as np
+
+from simforcing import Start, WorldModel, open_dataset
 from simforcing.data.clips import Clips
-from simforcing.data.video import write_video
-from simforcing.generation.sampler import SamplerConfig
 
 
 def main() -> None:
@@ -18,15 +18,17 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="mp4 to write")
     arguments = parser.parse_args()
 
-    bundle = load_bundle(arguments.run)  # network, autoencoder, and what their numbers mean
-    data = open_dataset(bundle.about["data"])
-    bundle.spec.check(data)  # same layouts, robot and rate as in training, or one line that names the difference
-    held_out = [episode for episode in data.episodes if episode.name in bundle.about["held_out"]]
-    clip = Clips(held_out, bundle.spec, stride=bundle.spec.num_frames - 1)[0]  # decodes this window alone
+    model = WorldModel.from_pretrained(arguments.run)  # network, autoencoder, and what their numbers mean
+    data = open_dataset(model.bundle.about["data"])
+    model.spec.check(data)  # same layouts, robot and rate as in training, or one line that names the difference
+    held_out = [episode for episode in data.episodes if episode.name in model.bundle.about["held_out"]]
+    clip = Clips(held_out, model.spec, stride=model.spec.num_frames - 1)[0]  # decodes this window alone
 
-    (frames,) = Predictor(bundle, SamplerConfig(num_steps=10)).predict([clip], seeds=[0])
-    write_video(arguments.out, frames, bundle.spec.fps)
-    print(f"{arguments.out}: {len(frames)} frames of {clip.episode!r} ({clip.task})")
+    real, sim = np.split(clip.frames[:, 0], [len(model.views)])  # what was seen before the first command
+    start = Start(images=tuple(real), sim=tuple(sim) or None, state=clip.state, task=clip.task, name=clip.episode)
+    rollout = model.predict(start, clip.action, seed=0, num_steps=10)
+    rollout.save(arguments.out)
+    print(f"{arguments.out}: {rollout.frames.shape[1]} frames of {rollout.name!r} ({rollout.task})")
 
 
 if __name__ == "__main__":

@@ -85,6 +85,9 @@ def test_the_examples_predict_clips_of_a_debug_run(tmp_path: Path):
     said = example("closed_loop.py", tmp_path / "run", tmp_path / "loop.mp4", "--num-envs", "2", "--num-steps", "2")
     assert "steps/s (2 clips at once" in said
     assert VideoFrames(tmp_path / "loop.mp4").num_frames == 1 + 2 * 4
+    said = example("long_rollout.py", tmp_path / "run", tmp_path / "long.mp4", "--seconds", "4")
+    assert "actions: tabletop: translation 3 (absolute, m)" in said
+    assert VideoFrames(tmp_path / "long.mp4").num_frames == 1 + 3 * (run.spec.num_frames - 1)
 
 
 def example(name: str, *arguments: Path | str) -> str:
