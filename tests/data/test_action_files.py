@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from simforcing.data.action_files import read_table, table_from_json
+from simforcing.data.action_files import DECLARED, ENDINGS, read_table, table_from_json
 from simforcing.data.lerobot_format import number_names
 from simforcing.types import layout_named
 
@@ -59,7 +61,7 @@ def test_one_state_may_be_a_flat_list_or_named_numbers(tmp_path: Path):
         ({"layout": "droid"}, "actions are of layout 'droid'; this model reads bridge"),
         ({"fps": 10}, "actions come at 10 Hz; this model reads 5 Hz"),
         ({"units": {"translation": "mm"}}, "give translation in 'mm'; layout bridge reads m"),
-        ({"units": {"elbow": "rad"}}, "no part 'elbow'; parts: translation, rotation, gripper"),
+        ({"units": {"elbow": "rad"}}, "units name part 'elbow'; layout bridge has translation, rotation, gripper"),
     ],
 )
 def test_what_a_file_declares_must_be_what_the_model_reads(declared: dict, line: str, table: np.ndarray):
@@ -115,3 +117,46 @@ def test_files_that_hold_no_table_are_refused_in_one_line(tmp_path: Path):
         assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match=r"shape \[4, 8\]; layout bridge of this model reads \[k, 7\]: x, y, z, roll"):
         read_table(tmp_path / "wide.npy", LAYOUT, "action")
+
+
+@settings(max_examples=150)
+@given(ending=st.sampled_from(ENDINGS), content=st.one_of(st.binary(max_size=200), st.text(max_size=60)))
+def test_any_file_is_a_table_or_one_line(ending: str, content: bytes | str, tmp_path: Path):
+    read_or_refused(tmp_path / f"any{ending}", content if isinstance(content, bytes) else content.encode())
+
+
+@settings(max_examples=150)
+@given(
+    value=st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from([*DECLARED, "values", *NAMES]), inner)
+        ),
+        max_leaves=12,
+    )
+)
+def test_any_json_value_is_a_table_or_one_line(value: object, tmp_path: Path):
+    read_or_refused(tmp_path / "any.json", json.dumps(value).encode())
+
+
+def test_a_damaged_array_is_one_line(table: np.ndarray, tmp_path: Path):
+    np.save(tmp_path / "whole.npy", table)
+    whole = (tmp_path / "whole.npy").read_bytes()
+    for at in range(0, len(whole), 3):
+        read_or_refused(tmp_path / "cut.npy", whole[:at])
+        read_or_refused(tmp_path / "bad.npy", whole[:at] + bytes([whole[at] ^ 0x15]) + whole[at + 1 :])
+
+
+def read_or_refused(path: Path, content: bytes) -> None:
+    """The file gives finite numbers of the layout's width, or one line that begins with its name."""
+    path.write_bytes(content)
+    try:
+        found = read_table(path, LAYOUT, "action", fps=5.0)
+    except ValueError as error:
+        line = str(error)
+    else:
+        assert found.shape[1] == LAYOUT.dim
+        assert np.isfinite(found).all()
+        return
+    assert line.startswith(str(path))
+    assert "\n" not in line

@@ -7,7 +7,9 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import Float
@@ -90,7 +92,7 @@ def _read_npy(path: Path) -> np.ndarray:
         values = np.load(path, allow_pickle=False)
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, SyntaxError, TokenError, MemoryError, BadZipFile) as error:
         raise ValueError(f"{path}: no array of numbers can be read ({' '.join(str(error).split())})") from None
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":
         raise ValueError(f"{path}: holds {getattr(values, 'dtype', 'several arrays')}; expected one array of numbers")
@@ -104,7 +106,10 @@ def _read_csv(path: Path, layout: Layout, what: str) -> np.ndarray:
         raise ValueError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: no text can be read ({' '.join(str(error).split())})") from None
-    rows = [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(text)) if any(row)]
+    try:
+        rows = [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(text)) if any(row)]
+    except csv.Error as error:
+        raise ValueError(f"{path}: no table can be read ({error})") from None
     if not rows:
         raise ValueError(f"{path}: no rows")
     if all(map(_is_number, rows[0])):
@@ -144,11 +149,17 @@ def _numbers(rows: Sequence[Sequence[Any]], where: str) -> np.ndarray:
     for number, row in enumerate(rows):
         if len(row) != len(rows[0]):
             raise ValueError(f"{where} row {number} has {len(row)} numbers, row 0 has {len(rows[0])}")
-        for column, cell in enumerate(row):
-            fits = isinstance(cell, int | float) and not isinstance(cell, bool)
-            if not fits and not (isinstance(cell, str) and _is_number(cell)):
-                raise ValueError(f"{where} row {number}, column {column} is {cell!r}; expected a number")
-    return np.array(rows, np.float64).reshape(len(rows), -1)
+    width = len(rows[0]) if rows else 0
+    values = np.zeros((len(rows), width))
+    for number, column in np.ndindex(values.shape):
+        cell = rows[number][column]
+        try:
+            if isinstance(cell, bool) or not isinstance(cell, int | float | str):
+                raise ValueError
+            values[number, column] = float(cell)
+        except (ValueError, OverflowError):
+            raise ValueError(f"{where} row {number}, column {column} is {cell!r:.40}; expected a number") from None
+    return values
 
 
 def _check_declared(value: dict[str, Any], layout: Layout, where: str, fps: float | None) -> None:
@@ -169,5 +180,7 @@ def _check_declared(value: dict[str, Any], layout: Layout, where: str, fps: floa
             f"{where} units are {units!r}; expected an object of units by part: {', '.join(layout.slices)}"
         )
     for part, unit in units.items():
+        if part not in layout.slices:
+            raise ValueError(f"{where} units name part {part!r}; layout {layout.name} has {', '.join(layout.slices)}")
         if unit != layout.part(part).unit:
             raise ValueError(f"{where}s give {part} in {unit!r}; layout {layout.name} reads {layout.part(part).unit}")

@@ -144,6 +144,7 @@ def generate_clips(
         ValueError: a run or data set that cannot be used, an unknown episode (the choices are listed), or videos in
             `out` that were made with other settings, or something else that is in the way there.
     """
+    require_count(max_clips)
     require_finished(run_dir)
     require_writable(out)
     ready = ready_to_predict(run_dir, options, report)
@@ -156,8 +157,6 @@ def generate_clips(
         raise ValueError(
             f"{ready.data.root}: no chosen episode has view {ready.view} and the {spec.num_frames} frames of a window"
         )
-    if max_clips is not None and max_clips < 1:
-        raise ValueError(f"max_clips is {max_clips}; it must be at least 1")
     count = len(clips) if max_clips is None else min(len(clips), max_clips)
     jobs = jobs_of_clips(ready, clips, count, options.seed, sampling)
     settings = settings_of(run_dir, ready.predictor, options, sampling, ready.data.fingerprint)
@@ -181,6 +180,7 @@ def generate_rollouts(
 
     Arguments and errors as `generate_clips`; `max_clips` counts episodes.
     """
+    require_count(max_clips)
     require_finished(run_dir)
     require_writable(out)
     ready = ready_to_predict(run_dir, options, report)
@@ -188,7 +188,7 @@ def generate_rollouts(
     chosen = named_episodes(ready.data.episodes, episodes) if episodes else ready.held_out
     items = [(episode.name, RequestFields(episode=episode.name)) for episode in chosen[:max_clips]]
     if not items:
-        raise ValueError(f"{ready.data.root}: no episode to predict (max_clips {max_clips})")
+        raise ValueError(f"{ready.data.root}: no episode to predict")
     predictor = sampling.applied(ready.predictor, report)
     requests = _checked(items, RequestReader(predictor, opened=ready.data), Path(ready.data.root), report)
     jobs = jobs_of_requests(predictor, requests, options.seed, sampling)
@@ -355,6 +355,12 @@ def settings_of(
         "dtype": options.dtype,
         "batch_size": sampling.batch_size,
     }
+
+
+def require_count(max_clips: int | None) -> None:
+    """ValueError where a limit leaves nothing."""
+    if max_clips is not None and max_clips < 1:
+        raise ValueError(f"max_clips is {max_clips}; it must be at least 1")
 
 
 def named_episodes(available: Sequence[Episode], names: Sequence[str]) -> list[Episode]:
