@@ -130,6 +130,17 @@ true simulation through the autoencoder fits the mask best.</p>
 </table></div>
 {% endif %}
 
+<h2>Does a long rollout drift?</h2>
+{% if drift.reason %}<p>n/a: {{ drift.reason }}.</p>
+{% else %}<p>Chunk after chunk, each from the last frames of the one before; copy is the episode's first frame.</p>
+<div class="scroll"><table>
+<thead><tr><th>until, s</th><th>episodes</th><th>PSNR, dB</th><th>copy</th><th>moving, dB</th><th>copy</th></tr></thead>
+<tbody>{% for row in drift.rows %}<tr><td>{{ row.end }}</td><td>{{ row.count }}</td>
+{% for cell in row.cells %}<td>{{ cell.mean }} <small>{{ cell.range }}</small></td>{% endfor %}</tr>
+{% endfor %}</tbody>
+</table></div>
+{% endif %}
+
 {% if losses %}<h2>Training</h2>
 <div class="charts">
 {% for chart in losses %}<div><h3>{{ chart.title }}</h3>{{ chart.svg | safe }}</div>

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from simforcing.evaluation.drift import METRICS as DRIFT_METRICS
+from simforcing.evaluation.drift import ROWS as DRIFT_ROWS
+from simforcing.evaluation.drift import DriftResult
 from simforcing.evaluation.following import FollowingResult
 from simforcing.evaluation.intervals import Interval
 from simforcing.evaluation.protocols import ROBOT_METRICS, SCORES
@@ -39,6 +42,7 @@ def result_record(result: EvaluationResult, following: FollowingResult | None = 
         "reasons": dict.fromkeys(ROBOT_METRICS, result.robot_reason) if result.robot_reason else {},
         "silhouettes": silhouette_record(result.silhouettes),
         "following": following_record(following),
+        "drift": drift_record(result.drift),
         "clips": _clips(result),
         "provenance": to_json(result.provenance),
     }
@@ -69,6 +73,20 @@ def silhouette_record(silhouettes: SilhouetteResult) -> dict[str, Any]:
             for row, clips in ((row, silhouettes.per_clip(row)) for row in silhouettes.iou)
         },
     }
+
+
+def drift_record(drift: DriftResult) -> dict[str, Any]:
+    """Scores of long rollouts by chunk as JSON values, or the reason why there are none."""
+    if drift.reason:
+        return {"reason": drift.reason}
+    curves = {
+        row: {
+            metric: {part: _numbers(getattr(drift.curve(row, metric), part)) for part in ("mean", "low", "high")}
+            for metric in DRIFT_METRICS
+        }
+        for row in DRIFT_ROWS
+    }
+    return {"end_s": list(drift.end_s), "episodes": drift.num_episodes, "rows": curves}
 
 
 def write_record(path: Path, result: EvaluationResult, following: FollowingResult | None = None) -> None:

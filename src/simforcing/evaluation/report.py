@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, StrictUndefined
 
+from simforcing.evaluation.drift import ROWS as DRIFT_ROWS
+from simforcing.evaluation.drift import DriftResult
 from simforcing.evaluation.figures import COLOURS, curve_line, line_chart
 from simforcing.evaluation.following import FollowingResult, not_applicable
 from simforcing.evaluation.intervals import Interval
@@ -72,6 +74,7 @@ def report_html(
         charts=[_time_chart(result, metric) for metric in (METRICS if result.robot_reason else SCORES)],
         following=_following(following),
         silhouettes=_silhouettes(result.silhouettes),
+        drift=_drift(result.drift),
         losses=[chart for name, log in (logs or {}).items() for chart in training_charts(name, log)],
         episodes=_episodes(result),
         footer=_footer(result),
@@ -173,6 +176,21 @@ def _silhouettes(silhouettes: SilhouetteResult) -> dict[str, Any]:
         return {"reason": silhouettes.reason}
     rows = [{"label": LABELS[row], "cell": _cell(silhouettes.interval(row), 3)} for row in silhouettes.iou]
     return {"reason": "", "level": silhouettes.level, "rows": rows}
+
+
+def _drift(drift: DriftResult) -> dict[str, Any]:
+    if drift.reason:
+        return {"reason": drift.reason}
+    curves = [drift.curve(row, metric) for metric in ("psnr", "moving_psnr") for row in DRIFT_ROWS]
+    rows = []
+    for i, (end_s, count) in enumerate(zip(drift.end_s, drift.num_episodes, strict=True)):
+        means = [[float(line[i]) for line in (curve.mean, curve.low, curve.high)] for curve in curves]
+        cells = [
+            _cell(Interval(mean=three[0], low=three[1], high=three[2], num_values=count, num_clusters=count), 2)
+            for three in means
+        ]
+        rows.append({"end": f"{end_s:g}", "count": count, "cells": cells})
+    return {"reason": "", "rows": rows}
 
 
 def _following(following: FollowingResult | None) -> dict[str, Any]:

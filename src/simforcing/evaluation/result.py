@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, UInt8
 
+from simforcing.evaluation.drift import DriftResult, no_drift
 from simforcing.evaluation.intervals import (
     Curve,
     Interval,
@@ -127,6 +128,7 @@ class EvaluationResult:
     comparisons: tuple[tuple[str, str], ...] = (("model", "copy"), ("model", "ceiling"))
     robot_reason: str = ""
     silhouettes: SilhouetteResult = field(default_factory=lambda: no_silhouettes("not measured"))
+    drift: DriftResult = field(default_factory=lambda: no_drift("not measured"))
     provenance: Provenance = field(default_factory=lambda: Provenance())
 
     @property

@@ -25,6 +25,7 @@ from simforcing.evaluation.result import in_words as difference_in_words
 from simforcing.evaluation.scoring import evaluate
 from simforcing.evaluation.silhouette import CEILING, COPY, ROLLOUT
 from simforcing.models.bundle import require_finished
+from simforcing.recipes.drift import drift_of
 from simforcing.recipes.estimate import prediction_cost, report_bytes
 from simforcing.recipes.further import further_of, with_robot_masks
 from simforcing.recipes.output import require_absent, require_apart, require_writable
@@ -108,7 +109,8 @@ def evaluate_run(
         further=further,
         progress=lambda done, total: report(f"scoring clips: {done}/{total}"),
     )
-    result = replace(result, provenance=provenance_of(run_dir, ready, command))
+    drift = drift_of(ready, rules, settings, report)
+    result = replace(result, drift=drift, provenance=provenance_of(run_dir, ready, command))
     following = not_applicable("the data has no true videos of other actions from the same start")
     if groups:
         report(f"swapping actions between {branches} true branches of {len(groups)} starts")
@@ -205,7 +207,7 @@ def summary(evaluated: Evaluated) -> Sequence[str]:
             for metric, label in (("psnr", "whole frame"), ("moving_psnr", "moving region")):
                 gain = result.difference(first, second, metric)
                 lines.append(f"{difference_in_words(first, second)}, {label}: {in_words(gain, 'gain')}")
-    return [*lines, *silhouette_lines(result), *following_lines(evaluated.following)]
+    return [*lines, *silhouette_lines(result), *following_lines(evaluated.following), *drift_lines(result)]
 
 
 def table(result: EvaluationResult, metrics: Sequence[str], titles: Sequence[str], width: int) -> list[str]:
@@ -234,6 +236,16 @@ def following_lines(following: FollowingResult) -> list[str]:
         f"cost of swapped actions, {label}: {in_words(following.cost(moving=moving), 'gain', 'start')}"
         for moving, label in ((False, "whole frame"), (True, "moving region"))
     ]
+
+
+def drift_lines(result: EvaluationResult) -> list[str]:
+    """PSNR of whole episodes' rollouts by chunk, beside the copy row; nothing where no episode is long enough."""
+    drift = result.drift
+    if drift.reason:
+        return []
+    model, copied = (drift.curve(row, "psnr").mean for row in ("model", "copy"))
+    cells = [f"{m:.2f} ({c:.2f}) until {end:g} s" for m, c, end in zip(model, copied, drift.end_s, strict=True)]
+    return [f"PSNR of long rollouts, dB (copy): {', '.join(cells)}"]
 
 
 def in_words(interval: Interval, kind: Literal["dB", "ssim", "gain"], cluster: str = "episode") -> str:

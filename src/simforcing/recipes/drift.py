@@ -1,0 +1,75 @@
+"""Rollouts over whole held-out episodes, chunk after chunk, for the measurement of drift."""
+
+from itertools import groupby
+
+import numpy as np
+
+from simforcing.data.clips import Clips
+from simforcing.evaluation.drift import DriftResult, LongVideo, measure_drift, no_drift
+from simforcing.evaluation.protocols import Protocol
+from simforcing.evaluation.result import EvaluationSettings
+from simforcing.generation.session import Session, needs_sim
+from simforcing.generation.start import Start
+from simforcing.recipes.prediction import Ready
+from simforcing.types import Clip, DataSpec, Episode
+from simforcing.types.progress import Report
+
+MAX_CHUNKS = 8  # of one episode: enough to see where it goes
+
+
+def drift_of(ready: Ready, rules: Protocol, settings: EvaluationSettings, report: Report) -> DriftResult:
+    """Every held-out episode of at least two windows, from its first frame, under its own commands."""
+    spec = ready.spec
+    long = [clips for episode in ready.held_out if len(clips := windows_of(episode, spec)) > 1]
+    if not long:
+        return no_drift("no held-out episode is longer than one window")
+    count = sum(min(len(clips), MAX_CHUNKS) for clips in long)
+    report(f"drift: rollouts over {len(long)} whole episodes, {count} windows (at most {MAX_CHUNKS} each)")
+    videos: list[LongVideo] = []
+    long.sort(key=lambda clips: min(len(clips), MAX_CHUNKS))
+    for length, group in groupby(long, key=lambda clips: min(len(clips), MAX_CHUNKS)):
+        alike = list(group)
+        for at in range(0, len(alike), settings.batch_size):
+            batch = [[clips[i] for i in range(length)] for clips in alike[at : at + settings.batch_size]]
+            seeds = [settings.seed + len(videos) + i for i in range(len(batch))]
+            videos += roll_out(ready, batch, seeds, settings.view)
+    return measure_drift(videos, spec.num_frames - 1, rules, fps=spec.fps, seed=settings.seed)
+
+
+def windows_of(episode: Episode, spec: DataSpec) -> Clips:
+    """Consecutive windows from the episode's first frame, each beginning with the last frame of the one before."""
+    clips = Clips([episode], spec, stride=spec.num_frames - 1)
+    return clips if clips.keys and clips.keys[0][1] == 0 else clips.reading([])
+
+
+def roll_out(ready: Ready, batch: list[list[Clip]], seeds: list[int], view: int) -> list[LongVideo]:
+    """The scored view of episodes of equally many windows."""
+    spec, predictor = ready.spec, ready.predictor
+    session = Session(predictor, [start_of(clips[0], spec) for clips in batch], seeds)
+    is_given = needs_sim(predictor) and predictor.sampler.sim_source == "true"
+    made = []
+    for windows in zip(*batch, strict=True):
+        sims = [clip.frames[len(spec.views) :, 1:] for clip in windows] if is_given else None
+        made.append(session.step(np.stack([clip.action for clip in windows]), sims))
+    videos = []
+    for i, clips in enumerate(batch):
+        first = clips[0].frames[view, :1]
+        truth = np.concatenate([first, *(clip.frames[view, 1:] for clip in clips)])
+        predicted = np.concatenate([first, *(chunks[i].frames[view] for chunks in made)])
+        videos.append(LongVideo(episode=clips[0].episode, truth=truth, predicted=predicted))
+    return videos
+
+
+def start_of(clip: Clip, spec: DataSpec) -> Start:
+    """The moment at which a window begins."""
+    real, sim = np.split(clip.frames[:, 0], [len(spec.views)])
+    has_sim = len(sim) and clip.view_present[len(spec.views) :].all()
+    return Start(
+        images=tuple(real),
+        task=clip.task,
+        state=clip.state if clip.state.size and clip.state_valid.all() else None,
+        sim=tuple(sim) if has_sim else None,
+        history=clip.history,
+        cameras=clip.cameras[: len(spec.views)],
+        name=clip.episode,
+    )
