@@ -31,11 +31,11 @@ def plain_sample(
     """
 
     def passed(z: Tensor, sigma: float, seen: Conditions, gate: float) -> Tensor:
-        level = torch.full(z.shape[:3:2], sigma, dtype=z.dtype)
+        level = z.new_full(z.shape[:3:2], sigma)
         level[:, 0] = 0
         known = {}
         if sim is not None and gate:
-            known["sim"] = SimCondition(latents=sim, gate=torch.full((len(z),), gate, dtype=z.dtype))
+            known["sim"] = SimCondition(latents=sim, gate=z.new_full((len(z),), gate))
         return model(Streams(video=z), Streams(video=level), seen, **known).video
 
     def velocity(z: Tensor, sigma: float) -> Tensor:

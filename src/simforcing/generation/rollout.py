@@ -92,7 +92,7 @@ class Predictor:
     def generate(self, clips: Sequence[Clip], seeds: Sequence[int]) -> Generated:
         """Latents of all views: of the simulation first, where it conditions the real video."""
         spec, sim = self.spec, None
-        if self.bundle.model.config.sim_condition and self.sampler.sim_guidance > 0:
+        if self.bundle.model.config.sim_condition and self.sampler.sim_guidance != 0:
             if self.sampler.sim_source == "true":
                 sim = encode_clips(clips, self.bundle.autoencoder, streams=sim_streams(spec))
             else:

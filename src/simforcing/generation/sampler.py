@@ -1,5 +1,6 @@
 """Sampling: latents of a whole clip from its given frames and conditions (docs/paper-to-code.md)."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -29,7 +30,8 @@ class SamplerConfig:
         shift: of the schedule; 1 = uniform.
         solver: euler (one velocity a step) or heun (two, second order).
         action_guidance: v0 + scale (v - v0), v0 under dropped actions; 1 = off.
-        sim_guidance: w of models with the simulation condition: v_off + w (v_on - v_off); 0 = without simulation.
+        sim_guidance: w of models with the simulation condition: v_off + w (v_on - v_off); 0 = without simulation, meant
+            for 0..1, extrapolating outside.
         sim_source: the simulation that conditions: the model's own rollout, or the true one (a bound).
     """
 
@@ -45,8 +47,9 @@ class SamplerConfig:
             raise ValueError(f"num_steps is {self.num_steps}; a sampler needs at least 1 step")
         if self.solver not in SOLVERS:
             raise ValueError(f"unknown solver {self.solver!r}; choices: {', '.join(SOLVERS)}")
-        if self.sim_guidance < 0:
-            raise ValueError(f"sim_guidance is {self.sim_guidance}; it must be at least 0 (0 = without simulation)")
+        for name in ("shift", "action_guidance", "sim_guidance"):
+            if not math.isfinite(getattr(self, name)):
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be a finite number")
         check_choices(self)
 
 

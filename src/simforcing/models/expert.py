@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from simforcing.nn.attention import cross_attend
+from simforcing.nn.attention import cross_attend, repeat_batch
 from simforcing.nn.embed import Mlp, SigmaEmbedding
 from simforcing.nn.norm import RmsNorm, at_least_float32, gated_residual, modulated_layer_norm
 from simforcing.nn.rope import rotate
@@ -91,15 +91,18 @@ class Block(nn.Module):
         attended: Float[Tensor, "b n a"],
         text: tuple[Float[Tensor, "t l heads e"], Float[Tensor, "t l heads e"]],
         modulation: Modulation,
-        added: Float[Tensor, "b n d"] | None = None,
-    ) -> Float[Tensor, "b n d"]:
-        """The rest of the layer after the joint attention; `added` joins the tokens between text and MLP."""
+        added: Float[Tensor, "r n d"] | None = None,
+    ) -> Float[Tensor, "r n d"]:
+        """The rest of the layer after the joint attention; `added` joins the tokens between text and MLP.
+
+        Where it has more rows, branches of the same clips part here: row j of the result is of clip j mod b.
+        """
         _, _, gate1, shift2, scale2, gate2 = modulation
         x = gated_residual(x, self.out(attended), gate1)
         q = self.cross_q_norm(self.cross_q(self.cross_norm(x))).unflatten(-1, (self.num_heads, -1))
         x = x + self.cross_out(cross_attend(q, *text))
         if added is not None:
-            x = x + added
+            x = repeat_batch(x, added.shape[0]) + added
         return gated_residual(x, self.mlp(modulated_layer_norm(x, scale2, shift2, EPS)), gate2)
 
 

@@ -29,14 +29,15 @@ class Stream:
             token), and one of q = 1 for all videos.
         rotors: of the tokens' positions.
         text: the text's keys and values in each layer (`Expert.text_keys_values`).
-        added: what joins the tokens in each layer, between text and MLP.
+        added: what joins the tokens in each layer, between text and MLP. Branches that differ in nothing else may come
+            once and part in the first layer (text and given tokens of that layer then come once, too).
     """
 
     tokens: Float[Tensor, "r n d"]
     level: Level
     rotors: Float[Tensor, "n 1 half 2"]
     text: Sequence[TextKeysValues]
-    added: Sequence[Float[Tensor, "r n d"]] | None = None
+    added: Sequence[Float[Tensor, "_r n d"]] | None = None
 
 
 class Mixture(nn.Module):
@@ -168,7 +169,8 @@ class _Layer:
             return tokens, own
         if given is not None:
             k, v = (torch.cat([repeat_batch(g, x.shape[0]), x], dim=1) for g, x in zip(given, own, strict=True))
-        joint = attend(q, k, v, self.mask, self.present).split([x.shape[1] for x in tokens], dim=1)
+        present = None if self.present is None else self.present[: q.shape[0]]
+        joint = attend(q, k, v, self.mask, present).split([x.shape[1] for x in tokens], dim=1)
         attended = [x.contiguous() for x in joint]  # linear maps would copy, and round otherwise than on rows
         rows = zip(self.blocks, tokens, attended, self.text, modulations, self.added, self.goes_on, strict=True)
         return [block.finish(x, y, text, m, a) if on else x for block, x, y, text, m, a, on in rows], own

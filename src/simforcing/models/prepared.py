@@ -71,7 +71,21 @@ class Prepared:
         self.context = _part(context, 1, given.shape[2], num_first)
         self.added = None if added is None else [maps[:, num_first:] for maps in added]
         self.rotors = model.video_rotors(given)[num_first:]
+        self.num_rows = len(first)
+        if (
+            self.added is not None
+            and len({id(branch.conditions) for branch in branches}) == 1
+            and context.joined is None
+        ):
+            self._part_late(given.shape[0])
         self.levels = {sigma: self._level(sigma) for sigma in sigmas}
+
+    def _part_late(self, num_clips: int) -> None:
+        """Branches that differ in the simulation alone are one until it joins them, within the first layer."""
+        self.num_rows = num_clips
+        self.given = [(self.given[0][0][:num_clips], self.given[0][1][:num_clips]), *self.given[1:]]
+        k, v = self.context.text[0]
+        self.context = replace(self.context, text=[(k[:num_clips], v[:num_clips]), *self.context.text[1:]])
 
     def _level(self, sigma: float) -> tuple[Tensor, Level]:
         level = self.first.new_full((1, 1), sigma)
@@ -83,10 +97,11 @@ class Prepared:
         level, embedded = self.levels[sigma]
         moving = z[:, :, 1:]
         tokens = self.model.video_in(patches(moving, self.model.config.patch))
+        tokens = repeat_batch(tokens, self.num_rows)
         if self.context.drawn is not None:
-            tokens = repeat_batch(tokens, self.context.drawn.shape[0]) + self.context.drawn
+            tokens = tokens + self.context.drawn[: self.num_rows]
         stream = Stream(
-            tokens=repeat_batch(tokens, len(self.first)),
+            tokens=tokens,
             level=embedded,
             rotors=self.rotors,
             text=self.context.text,
