@@ -185,7 +185,7 @@ class Session:
 
 def needs_sim(predictor: Predictor) -> bool:
     """Whether the model's video is conditioned by a simulation under this sampler."""
-    return predictor.bundle.model.config.sim_condition and predictor.sampler.sim_guidance > 0
+    return predictor.bundle.model.config.sim_condition and predictor.sampler.sim_guidance != 0
 
 
 def frames_back(spec: DataSpec) -> list[int]:
