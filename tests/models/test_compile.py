@@ -9,7 +9,9 @@ import shutil
 import pytest
 import torch
 
+from simforcing.generation.sampler import SamplerConfig, sample
 from simforcing.models.expert import ExpertConfig
+from simforcing.models.prepared import compile_passes
 from simforcing.models.world_model import WorldModelConfig, WorldModelNetwork
 from simforcing.nn.batch import Conditions, Streams
 
@@ -56,3 +58,21 @@ def test_a_compiled_video_expert_equals_the_eager_one_forward_and_backward():
 def test_both_experts_as_the_compiler_traces_them_equal_the_eager_ones_forward_and_backward():
     model = model_of(joint=True)
     require_equal(model, torch.compile(model, backend="aot_eager"))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on a CPU needs g++")
+def test_sampling_with_compiled_layers_equals_sampling_without():
+    model = model_of(joint=False)
+    conditions = Conditions(
+        action=torch.zeros(2, 0, 0),
+        action_valid=torch.zeros(2, 0, 0, dtype=torch.bool),
+        action_frame=(),
+        view_present=torch.ones(2, 1, dtype=torch.bool),
+        text_features=torch.randn(2, 6, 8),
+    )
+    given, noise, observed = torch.randn(2, 1, 3, 4, 4, 4), torch.randn(2, 1, 3, 4, 4, 4), torch.zeros(2, 3).bool()
+    observed[:, 0] = True
+    args = (model, given, observed, conditions, noise, SamplerConfig(num_steps=2))
+    eager = sample(*args)
+    compile_passes(model)
+    assert (sample(*args) - eager).abs().max() <= 1e-5 * eager.abs().max()

@@ -14,6 +14,7 @@ from simforcing.data.conditions import conditions_of
 from simforcing.data.latents import decode_latents, encode_clips, first_frame_observed
 from simforcing.generation.sampler import SamplerConfig, draw_noise, sample
 from simforcing.models.bundle import Bundle
+from simforcing.models.prepared import compile_passes
 from simforcing.nn.batch import map_tensors
 from simforcing.nn.device import find_device
 from simforcing.types import Clip, DataSpec
@@ -41,12 +42,20 @@ class Predictor:
         view: int = 0,
         device: str = "cpu",
         dtype: Literal["float32", "bfloat16"] = "float32",
+        compile: bool = False,
     ) -> None:
+        """
+        Args:
+            view: whose frames `predict` returns.
+            compile: compile the network's layers, for many clips of one shape on a GPU (docs/generation.md).
+        """
         self.bundle, self.sampler, self.view = bundle, sampler, view
         self.spec = bundle.spec
         self.device, self.dtype = find_device(device), dtype
         self._own_sim: list[tuple[Request, Tensor]] = []  # the last one made, shared by all that `using` makes of this
         bundle.model.to(self.device)
+        if compile:
+            compile_passes(bundle.model)
 
     def predict(self, clips: Sequence[Clip], seeds: Sequence[int]) -> list[UInt8[np.ndarray, "f h w 3"]]:
         """All frames of each clip, the given one through the autoencoder too.

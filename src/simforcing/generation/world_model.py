@@ -38,9 +38,10 @@ class WorldModel:
         *,
         device: str = "cpu",
         dtype: Literal["float32", "bfloat16"] = "float32",
+        compile: bool = False,
     ) -> None:
         self.bundle, self.spec = bundle, bundle.spec
-        self.predictor = Predictor(bundle, sampler, device=device, dtype=dtype)
+        self.predictor = Predictor(bundle, sampler, device=device, dtype=dtype, compile=compile)
         self._familiar = stored_familiarity(bundle.about, bundle.source)
 
     @classmethod
@@ -48,7 +49,7 @@ class WorldModel:
         """A finished run's folder, a model that comes with the package by name, or a hub id (owner/name).
 
         Args:
-            how: device, dtype.
+            how: device, dtype, compile (`Predictor`).
 
         Raises:
             ValueError: nothing of that name (what there is is listed), a damaged model, or an unknown device.

@@ -158,3 +158,9 @@ def _added(model: WorldModelNetwork, branches: Sequence[Branch], sim: Tensor | N
         return None
     gates = sim.new_tensor([branch.gate for branch in branches]).repeat_interleave(sim.shape[0])
     return model.simulation_maps(SimCondition(latents=sim, gate=gates))
+
+
+def compile_passes(model: WorldModelNetwork) -> None:
+    """Compile the layers in place; on a CUDA device their kernels become graphs, so that a step costs no launches."""
+    on_cuda = next(model.parameters()).is_cuda
+    model.mixture.compile(mode="reduce-overhead" if on_cuda else "default", dynamic=False)
