@@ -10,9 +10,9 @@ clips at 4 steps, where self-made simulation at w = 0.6 gains 0.06 dB over w = 0
 
 Clips: the 48 held-out ones of 24 episodes, windows and seeds as in `simforcing evaluate`; for obedience the
 counterfactual branches (8 starts of 4), as they are and under the next branch's actions. Steps: 3 and 10, Euler.
-Simulation: `self` (the student's own rollout), `true` (all frames given, an upper bound), `wrong` (the student's rollout
-of other actions: on held-out clips those of the next episode, which begin elsewhere; on branches those of the next
-branch, which begin at the same place). `mixed` = every clip once with its own and once with a wrong rollout.
+Simulation: `self` (the student's own rollout), `true` (all frames given, an upper bound), `wrong` (the student's
+rollout of other actions: on held-out clips those of the next episode, which begin elsewhere; on branches those of the
+next branch, which begin at the same place). `mixed` = every clip once with its own and once with a wrong rollout.
 Velocity: v_off + w (v_on - v_off), both at the same z; a constant w is `generation.sampler.sample` bit for bit (checked
 on every call of the script).
 
