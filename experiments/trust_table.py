@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import spearmanr
+from scipy.stats import rankdata
 
 from simforcing.evaluation.intervals import Interval, bootstrap_mean, paired_difference
 from simforcing.types.files import read_json
@@ -46,9 +46,9 @@ class Unit:
 
 
 def stored(folder: Path, num_steps: int, source: str, which: str) -> Unit:
-    """One finished unit; `mixed`: every clip under its own and under a wrong rollout."""
-    if source == "mixed":
-        own, wrong = (stored(folder, num_steps, part, which) for part in ("self", "wrong"))
+    """One finished unit; of two sources, `A + B`: every clip under either."""
+    if " + " in source:
+        own, wrong = (stored(folder, num_steps, part, which) for part in source.split(" + "))
         estimates = {name: np.concatenate([own.estimates[name], wrong.estimates[name]]) for name in own.estimates}
         return Unit(
             names=own.names,
@@ -56,7 +56,7 @@ def stored(folder: Path, num_steps: int, source: str, which: str) -> Unit:
             estimates=estimates | {"known": np.repeat([0.0, 1.0], len(own.clusters))},
             clusters=np.concatenate([own.clusters, wrong.clusters]),
         )
-    found = read_json(folder / f"{num_steps}-{source}-{which}.json")
+    found = read_json(folder / f"{num_steps}-{source.replace(' ', '_')}-{which}.json")
     return Unit(
         names=list(found["rows"]),
         scores=np.array([[row[metric] for metric in METRICS] for row in found["rows"].values()]),
@@ -112,31 +112,45 @@ def crossed(choose: Choose, unit: Unit) -> np.ndarray:
 def choices(unit: Unit) -> dict[str, Choose]:
     """All rows of a table but the reference."""
     found = {name: constant(row) for row, name in enumerate(unit.names)}
-    if unit.estimates:
-        found |= {f"by {name}": by_estimate(name) for name in unit.estimates}
-    return found | {"oracle": oracle}
+    return found | {f"by {name}": by_estimate(name) for name in unit.estimates} | {"oracle": oracle}
 
 
-def comparison(unit: Unit, obedience: tuple[Unit, Unit] | None) -> list[str]:
+def comparison(unit: Unit, obedience: tuple[Unit, Unit]) -> list[str]:
     """Lines of a table: the best fixed w as it is, all else as difference to it."""
     reference_rows = crossed(best_fixed, unit)
-    reference = unit.taken(reference_rows)
-    used = " / ".join(dict.fromkeys(unit.names[row].removeprefix("w = ") for row in reference_rows))
-    titles = [*METRICS.values(), *(["swapped actions cost, dB"] if obedience else [])]
+    reference, clusters = unit.taken(reference_rows), unit.clusters.tolist()
+    titles = [*METRICS.values(), "swapped actions cost, dB"]
     lines = [f"| | {' | '.join(titles)} |", "|---" * (len(titles) + 1) + "|"]
-    cells = [f"{bootstrap_mean(values, unit.clusters).mean:.2f}" for values in reference]
-    if obedience:
-        cells.append(f"{costs(best_fixed, unit, obedience).mean():.2f}")
-    lines.append(f"| best fixed w ({used}) | {' | '.join(cells)} |")
+    cells = [f"{values.mean():.2f}" for values in (*reference, costs(best_fixed, unit, obedience))]
+    lines.append(f"| best fixed w ({used(unit, reference_rows)}) | {' | '.join(cells)} |")
     for name, choose in choices(unit).items():
         taken = unit.taken(crossed(choose, unit))
-        found = [paired_difference(one, other, unit.clusters) for one, other in zip(taken, reference, strict=True)]
+        found = [paired_difference(one, other, clusters) for one, other in zip(taken, reference, strict=True)]
+        change = costs(choose, unit, obedience) - costs(best_fixed, unit, obedience)
+        found.append(bootstrap_mean(change, obedience[0].clusters.tolist()))
         cells = [in_words(interval) for interval in found]
-        if obedience and name != "oracle":
-            change = costs(choose, unit, obedience) - costs(best_fixed, unit, obedience)
-            cells.append(in_words(bootstrap_mean(change, obedience[0].clusters)))
-        elif obedience:
-            cells.append("n/a")
+        lines.append(f"| {name} | {' | '.join([*cells[:-1], 'n/a' if name == 'oracle' else cells[-1]])} |")
+    return lines
+
+
+def used(unit: Unit, rows: np.ndarray) -> str:
+    """The fixed w of either half."""
+    return " / ".join(dict.fromkeys(unit.names[row].removeprefix("w = ") for row in rows))
+
+
+def moving_table(columns: dict[str, Unit]) -> list[str]:
+    """Moving-region PSNR alone, one column for each unit."""
+    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    references = {title: crossed(best_fixed, unit) for title, unit in columns.items()}
+    best = [
+        f"{u.taken(references[title])[0].mean():.2f} ({used(u, references[title])})" for title, u in columns.items()
+    ]
+    lines.append(f"| best fixed w | {' | '.join(best)} |")
+    for name in choices(next(iter(columns.values()))):
+        cells = []
+        for title, unit in columns.items():
+            taken, reference = (unit.taken(rows)[0] for rows in (crossed(choices(unit)[name], unit), references[title]))
+            cells.append(in_words(paired_difference(taken, reference, unit.clusters.tolist())))
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
@@ -155,21 +169,29 @@ def in_words(interval: Interval) -> str:
     return f"{interval.mean:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
 
 
-def detection(unit: Unit) -> list[str]:
-    """Of every estimate: whether it tells wrong rollouts, and whether it goes with what the simulation gains."""
-    lines = [
-        "| estimate | AUC, wrong against own | rank correlation with the gain of w = 1 over w = 0, own | all |",
-        "|---|---|---|---|",
-    ]
-    wrong = unit.estimates["known"] > 0
-    gain = unit.moving[unit.fixed[-1]] - unit.moving[unit.fixed[0]]
-    for name, values in unit.estimates.items():
+def detection(columns: dict[str, Unit]) -> list[str]:
+    """AUC of every estimate, wrong against own rollouts."""
+    lines = [f"| AUC | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for name in next(iter(columns.values())).estimates:
         if name != "known":
-            ranks = [spearmanr(values[kept], gain[kept]).statistic for kept in (~wrong, np.ones_like(wrong))]
-            lines.append(
-                f"| {name} | {auc_in_words(values, wrong, unit.clusters)} | {ranks[0]:+.2f} | {ranks[1]:+.2f} |"
-            )
+            cells = [auc_in_words(u.estimates[name], u.estimates["known"] > 0, u.clusters) for u in columns.values()]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
+
+
+def prediction(columns: dict[str, Unit]) -> list[str]:
+    """Rank correlation of every estimate with what w = 1 gains over w = 0 in the moving region."""
+    lines = [f"| rank correlation | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for name in next(iter(columns.values())).estimates:
+        gains = [u.moving[u.fixed[-1]] - u.moving[u.fixed[0]] for u in columns.values()]
+        ranks = [rank_correlation(u.estimates[name], gain) for u, gain in zip(columns.values(), gains, strict=True)]
+        lines.append(f"| {name} | {' | '.join(f'{rank:+.2f}' for rank in ranks)} |")
+    return lines
+
+
+def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
+    """Spearman's."""
+    return float(np.corrcoef(rankdata(one), rankdata(other))[0, 1])
 
 
 def auc_in_words(values: np.ndarray, wrong: np.ndarray, clusters: np.ndarray) -> str:
@@ -193,13 +215,21 @@ def auc(values: np.ndarray, wrong: np.ndarray) -> float:
 def table(folder: Path, steps: Sequence[int]) -> list[str]:
     """All tables, in Markdown."""
     lines = []
-    for num_steps in steps:
-        for source in ("self", "true"):
-            obedience = stored(folder, num_steps, source, "branches"), stored(folder, num_steps, source, "swapped")
-            lines += ["", f"## {num_steps} steps, simulation {source}, held-out clips", ""]
-            lines += comparison(stored(folder, num_steps, source, "held-out"), obedience)
-        for which in ("held-out", "branches"):
-            unit = stored(folder, num_steps, "mixed", which)
-            lines += ["", f"## {num_steps} steps, half of the rollouts wrong, {which}", ""]
-            lines += [*comparison(unit, None), "", *detection(unit)]
+    for num in steps:
+        obedience = stored(folder, num, "self", "branches"), stored(folder, num, "self", "swapped")
+        lines += ["", f"Self-made simulation, {num} steps:", ""]
+        lines += comparison(stored(folder, num, "self", "held-out"), obedience)
+    own = {f"{num} steps": stored(folder, num, "self", "held-out") for num in steps}
+    lines += ["", "Self-made simulation, estimate and gain:", "", *prediction(own)]
+    true = {f"{num} steps": stored(folder, num, "true", "held-out") for num in steps}
+    lines += ["", "True simulation, moving PSNR:", "", *moving_table(true)]
+    cases = (("self + wrong", "held-out"), ("self + wrong", "branches"))
+    given = (("true + true wrong", "held-out"), ("true + true wrong", "branches"), ("true + true late", "held-out"))
+    for title, wanted in (("Half of the rollouts wrong", cases), ("Half of the given renderings wrong", given)):
+        columns = {
+            f"{source}, {which}, {num} steps": stored(folder, num, source, which)
+            for source, which in wanted
+            for num in steps
+        }
+        lines += ["", f"{title}, moving PSNR:", "", *moving_table(columns), "", *detection(columns)]
     return lines
