@@ -59,18 +59,25 @@ def side_by_side(
     Args:
         panels: what the strip calls the three.
     """
-    factor = enlargement(*truth.shape[1:3])
-    shown = [enlarge(video, factor) for video in (truth, predicted, difference(truth, predicted))]
+    videos = (truth, predicted, difference(truth, predicted))
+    return labelled_row(list(zip(panels, videos, strict=True)), fps, enlargement(*truth.shape[1:3]))
+
+
+def labelled_row(
+    videos: Sequence[tuple[str, UInt8[np.ndarray, "f h w 3"]]], fps: float, factor: int
+) -> UInt8[np.ndarray, "f p q 3"]:
+    """Videos of one shape beside each other, each under its label, enlarged by a whole factor; sides are even."""
+    shown = [enlarge(video, factor) for _, video in videos]
     num, height, width = shown[0].shape[:3]
     strip = 26
-    total_height, total_width = strip + height, 3 * width + 2 * GAP_PX
+    total_height, total_width = strip + height, len(shown) * (width + GAP_PX) - GAP_PX
     canvas = np.empty((num, total_height + total_height % 2, total_width + total_width % 2, 3), np.uint8)
     canvas[:] = BACKGROUND
     for column, panel in enumerate(shown):
         left = column * (width + GAP_PX)
         canvas[:, strip : strip + height, left : left + width] = panel
     for i in range(num):
-        labels = [(column * (width + GAP_PX) + 8, name, INK) for column, name in enumerate(panels)]
+        labels = [(column * (width + GAP_PX) + 8, name, INK) for column, (name, _) in enumerate(videos)]
         canvas[i, :strip] = _strip(canvas.shape[2], strip, labels, _time_label(i, fps))
     return canvas
 
@@ -119,13 +126,20 @@ def animation(
         pairs: (real, predicted) of each clip; equal shapes.
         hold_s: how long the last frame stays.
     """
+    stacked = np.concatenate([side_by_side(truth, predicted, fps) for truth, predicted in pairs], axis=1)
+    write_animation(stacked, fps, path, hold_s=hold_s)
+
+
+def write_animation(
+    frames: UInt8[np.ndarray, "f h w 3"], fps: float, path: Path, *, hold_s: float = 0.6, num_colours: int = 255
+) -> None:
+    """Frames as a GIF (of so many colours) or WebP, by the path's ending; the last one stays for `hold_s`."""
     if path.suffix not in (".gif", ".webp"):
         raise ValueError(f"animation {path.name}: ending {path.suffix!r} is unknown; choices: .gif, .webp")
-    stacked = np.concatenate([side_by_side(truth, predicted, fps) for truth, predicted in pairs], axis=1)
-    images = [Image.fromarray(frame) for frame in stacked]
+    images = [Image.fromarray(frame) for frame in frames]
     if path.suffix == ".gif":  # one palette for the whole film, or colours flicker
-        palette = Image.fromarray(stacked[:: max(1, len(stacked) // 4)].reshape(-1, stacked.shape[2], 3)).quantize(
-            255, Image.Quantize.MAXCOVERAGE
+        palette = Image.fromarray(frames[:: max(1, len(frames) // 4)].reshape(-1, frames.shape[2], 3)).quantize(
+            num_colours, Image.Quantize.MAXCOVERAGE
         )
         images = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
     milliseconds = [round(1000 / fps)] * len(images)

@@ -18,9 +18,10 @@ from simforcing.data.resize import resize_frames
 from simforcing.nn.protocols import Autoencoder
 from simforcing.types import DataSpec, Episode, from_json
 
-GRID = 4  # cells along each side
+GRID = 6  # cells along each side
 SHRINKAGE = 0.2  # of correlations towards none, so that few pictures do not make many directions look impossible
 MARGIN = 1.1  # of the largest value among training pictures that the measure was not fitted on
+DETAIL_MARGIN = 1.6  # likewise: pictures that no video file has smoothed are still like them
 MIN_PICTURES = 8
 MAX_EPISODES = 256
 
@@ -41,11 +42,11 @@ class Distance:
     limit: float = float("inf")
 
     @classmethod
-    def fit(cls, values: Float[np.ndarray, "n d"]) -> "Distance":
+    def fit(cls, values: Float[np.ndarray, "n d"], margin: float = MARGIN) -> "Distance":
         """Of these vectors; the limit comes from halves that are measured against each other."""
         halves = (values[::2], values[1::2])
         left_out = [cls._of(halves[1 - i])(halves[i]) for i in range(2)]
-        return replace(cls._of(values), limit=round(MARGIN * float(np.concatenate(left_out).max()), 3))
+        return replace(cls._of(values), limit=round(margin * float(np.concatenate(left_out).max()), 3))
 
     @classmethod
     def _of(cls, values: Float[np.ndarray, "n d"]) -> "Distance":
@@ -96,7 +97,7 @@ def measure_familiarity(pictures: Sequence[UInt8[np.ndarray, "h w 3"]], autoenco
     stacked = np.stack(pictures)
     return Familiarity(
         colours=Distance.fit(_colours(stacked)),
-        detail=Distance.fit(_detail(stacked, autoencoder)),
+        detail=Distance.fit(_detail(stacked, autoencoder), DETAIL_MARGIN),
         num_pictures=len(pictures),
     )
 

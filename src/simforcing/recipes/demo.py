@@ -1,4 +1,5 @@
-"""`make demo`: table-top data, its simulation, teacher, student, predictions, report, on a CPU, in minutes."""
+"""`make demo`: the packaged model predicts at once; then table-top data, its simulation, teacher, student, predictions,
+report, on a CPU, in minutes."""
 
 import shutil
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from simforcing.evaluation.pictures import animation
 from simforcing.recipes.estimate import training_cost, verified
 from simforcing.recipes.evaluate import Evaluated, evaluate_run, summary
 from simforcing.recipes.execute import execute
+from simforcing.recipes.first_look import first_look, table_top
 from simforcing.recipes.output import require_writable
 from simforcing.recipes.prediction import DEFAULT, PredictionOptions
 from simforcing.recipes.run import Run, RunOptions
@@ -20,8 +22,6 @@ from simforcing.recipes.side_by_side import side_by_side
 from simforcing.recipes.simulate import SimulateOptions, simulate
 from simforcing.recipes.tabletop_sets import simulate_tabletop
 from simforcing.recipes.train import planned, streams_of
-from simforcing.sim.real_like import RealLike
-from simforcing.sim.tabletop import TabletopConfig
 from simforcing.sim.workers import usable_processes
 from simforcing.types import EpisodeSet
 from simforcing.types.progress import Report
@@ -115,8 +115,10 @@ def demo(
     require_writable(out)
     report(f"the whole demo: {size.cost if options.data is None else size.data_cost}")
     if options.data is None:
+        first_look(out, device=options.device, report=report)
         opened = open_dataset(paired_data(tabletop_data(out, size, options.seed, report), report))
     else:
+        report("first look: left out; the model that comes with the package knows the table top alone")
         opened = open_dataset(options.data)
         out = out / f"data-{opened.fingerprint[:8]}"
     for line in describe(opened):
@@ -188,12 +190,11 @@ def tabletop_data(out: Path, size: DemoSize, seed: int, report: Report) -> Path:
     if (root / "episodes" / "meta").is_dir() and (root / "counterfactuals" / "meta").is_dir():
         report(f"table-top data: {root}, already there")
         return root
-    looks = RealLike(appearance="light", shared_camera=True)
     sets = TabletopSets(
         num_episodes=size.num_episodes,
         num_counterfactual_starts=size.num_counterfactual_starts,
         seed=seed,
-        simulator=TabletopConfig(num_frames=size.num_frames, size_px=64, real=looks),
+        simulator=table_top(size.num_frames),
     )
     # One of the two may be there where the demo was stopped in between.
     simulate_tabletop(sets, root, overwrite=True, report=report)
