@@ -32,7 +32,8 @@ from plain_sampler import plain_sample
 
 STEPS, W = 20, 0.6
 AIMS = {(1, 16): 2.2, (16, 128): 1.4}  # (batch, text tokens) -> plain over ours, at least
-SHARE_OF_COUNTED = 0.95  # of the ratio of operations: what counts as reached where the aim is out of reach
+SHARE_OF_COUNTED = 0.95  # of the ratio of operations: what counts as reached in large batches
+H200_RATE = 989e12  # operations/s of bfloat16 products
 TOLERANCE = 1e-10
 
 
@@ -55,9 +56,9 @@ class Generation:
         with torch.device(device):
             self.model = replace(config, sim_condition=True, text=None).build().to(dtype).eval()
             if device != "meta":
-                for parameter in self.model.parameters():
-                    if not parameter.any():  # the condition path and the head start at zero: nothing to compare
-                        nn.init.normal_(parameter, std=0.02)
+                zeros = [parameter for parameter in self.model.parameters() if not parameter.any()]
+                for parameter in zeros:  # the condition path and the head start there: nothing could be compared
+                    nn.init.normal_(parameter, std=0.02)
             shape = (batch, 1, frames, config.channels, height, width)
             self.real, self.sim, self.noise = (torch.randn(shape, dtype=dtype) for _ in range(3))
             self.observed = torch.zeros(batch, frames, dtype=torch.bool)
@@ -92,7 +93,7 @@ def tiny(batch: int, num_text: int, **how: object) -> Generation:
 
 def large(**how: object) -> Generation:
     """The published network and clip."""
-    return Generation(wan_5b_world_model(), grid=(6, 14, 20), num_actions=20, batch=1, num_text=512, **how)
+    return Generation(wan_5b_world_model(), grid=(6, 14, 20), num_actions=20, batch=1, num_text=128, **how)
 
 
 def operations(generation: Generation) -> tuple[float, float]:
@@ -121,7 +122,7 @@ def compare(batch: int, num_text: int, rounds: int) -> None:
     for name, times in spent.items():
         print(f"batch {batch:2d}, {num_text:3d} text tokens, {name:5s} {batch / median(times):8.2f} clips/s")
     aim = AIMS[batch, num_text]
-    is_reached = ratio >= aim or ratio >= SHARE_OF_COUNTED * plain / ours
+    is_reached = ratio >= aim or (batch > 1 and ratio >= SHARE_OF_COUNTED * plain / ours)
     print(
         f"batch {batch:2d}, {num_text:3d} text tokens: {ratio:.2f}x; operations {plain / ours:.2f}x"
         f" ({plain / batch / 1e9:.2f} -> {ours / batch / 1e9:.2f} GFLOP a clip);"
@@ -147,7 +148,7 @@ def main() -> None:
     plain_count, ours_count = operations(large(device="meta", dtype=torch.bfloat16))
     print(
         f"5 B, 21 x 224 x 320: {plain_count / 1e12:.0f} -> {ours_count / 1e12:.0f} TFLOP a clip"
-        f" ({plain_count / ours_count:.2f}x)"
+        f" ({plain_count / ours_count:.2f}x); floor {ours_count / H200_RATE:.2f} s at an H200's data sheet rate"
     )
 
 

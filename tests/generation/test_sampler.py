@@ -126,3 +126,8 @@ def test_a_step_is_one_pass_and_guidance_doubles_its_videos(weight: float, video
 def test_settings_that_are_no_numbers_are_refused(name: str):
     with pytest.raises(ValueError, match=f"{name} is nan; it must be a finite number"):
         SamplerConfig(**{name: float("nan")})
+
+
+def test_a_shift_that_is_not_positive_is_refused():
+    with pytest.raises(ValueError, match="shift is 0.0; it must be positive"):
+        SamplerConfig(shift=0.0)

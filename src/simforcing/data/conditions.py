@@ -97,7 +97,8 @@ def action_grid(clips: Sequence[Clip], spec: DataSpec, temporal_factor: int) -> 
         ValueError: a clip whose actions stand at other times of its window than the first clip's.
     """
     latent_s = temporal_factor / spec.fps
-    step_s = float(np.median(np.diff(clips[0].action_time_s))) if spec.num_actions > 1 else 1 / spec.fps
+    window_s = (spec.num_frames - 1) / spec.fps
+    step_s = float(np.median(np.diff(clips[0].action_time_s))) if spec.num_actions > 1 else window_s
     for clip in clips:
         shift_s = np.abs(clip.action_time_s - clips[0].action_time_s).max()
         if shift_s > GRID_TOLERANCE / spec.fps:

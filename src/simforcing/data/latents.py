@@ -35,7 +35,7 @@ def to_frames(video: Float[Tensor, "*b 3 h w"]) -> UInt8[np.ndarray, "*b h w 3"]
 def encode_clips(
     clips: Sequence[Clip], autoencoder: Autoencoder, *, num_frames: int | None = None, streams: slice | None = None
 ) -> Float[Tensor, "b v g c h w"]:
-    """Normalised latents of the clips' streams; a stream that is not present is zero.
+    """Normalised latents of the clips' streams, on the CPU; a stream that is not present is zero.
 
     Each video is encoded by itself: its latents are the same bits whatever it is encoded together with.
 
@@ -53,9 +53,15 @@ def _encode_clip(
     videos = to_video(clip.frames[streams, :num_frames])
     size = (videos.shape[-2], videos.shape[-1])
     latents = torch.zeros(len(videos), *latent_shape(videos.shape[1], size, autoencoder))
+    where = device_of(autoencoder)
     for i in np.flatnonzero(clip.view_present[streams]).tolist():
-        latents[i] = autoencoder.encode(videos[i : i + 1])[0]
+        latents[i] = autoencoder.encode(videos[i : i + 1].to(where))[0]
     return latents
+
+
+def device_of(autoencoder: Autoencoder) -> torch.device:
+    """Where an autoencoder computes."""
+    return autoencoder.latent_statistics()[0].device
 
 
 def latent_shape(num_frames: int, size: tuple[int, int], autoencoder: Autoencoder) -> tuple[int, int, int, int]:
@@ -69,8 +75,8 @@ def decode_latents(
     latents: Float[Tensor, "b v g c h w"], autoencoder: Autoencoder, *, chunk: int = 16
 ) -> UInt8[np.ndarray, "b v f h2 w2 3"]:
     """Pixels of every view."""
-    flat = latents.flatten(0, 1)
-    parts = [to_frames(autoencoder.decode(part)) for part in flat.split(chunk)]
+    flat, where = latents.flatten(0, 1), device_of(autoencoder)
+    parts = [to_frames(autoencoder.decode(part.to(where))) for part in flat.split(chunk)]
     return np.concatenate(parts).reshape(*latents.shape[:2], *parts[0].shape[1:])
 
 

@@ -1,5 +1,6 @@
 """Clips in, predicted frames out: the given frame and the actions are all that is read of a clip."""
 
+import hashlib
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -19,8 +20,6 @@ from simforcing.nn.batch import map_tensors
 from simforcing.nn.device import find_device
 from simforcing.types import Clip, DataSpec
 from simforcing.types.spec import Wording
-
-Request = tuple[list[Clip], list[int], SamplerConfig, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +51,9 @@ class Predictor:
         self.bundle, self.sampler, self.view = bundle, sampler, view
         self.spec = bundle.spec
         self.device, self.dtype = find_device(device), dtype
-        self._own_sim: list[tuple[Request, Tensor]] = []  # the last one made, shared by all that `using` makes of this
+        self._own_sim: dict[str, Tensor] = {}  # the last one made, shared by all that `using` makes of this
         bundle.model.to(self.device)
+        bundle.autoencoder.to(self.device)
         if compile:
             compile_passes(bundle.model)
 
@@ -116,12 +116,12 @@ class Predictor:
         """
         spec = self.spec
         how = replace(self.sampler, sim_guidance=0.0, sim_source="self")
-        asked = (list(clips), list(seeds), how, spec.num_frames)
-        if self._own_sim and same_request(self._own_sim[0][0], asked):
-            return self._own_sim[0][1]
-        latents = self._sampled(clips, seeds, sim_streams(spec), spec.sim_wording or spec.wording, None)
-        self._own_sim[:] = [(asked, latents)]
-        return latents
+        asked = digest(clips, [*seeds, how, spec.num_frames, spec.num_actions])
+        if asked not in self._own_sim:
+            latents = self._sampled(clips, seeds, sim_streams(spec), spec.sim_wording or spec.wording, None)
+            self._own_sim.clear()
+            self._own_sim[asked] = latents
+        return self._own_sim[asked]
 
     def _sampled(
         self, clips: Sequence[Clip], seeds: Sequence[int], streams: slice, wording: Wording, sim: Tensor | None
@@ -148,10 +148,15 @@ class Predictor:
         return list(self.decode(latents)[:, self.view])
 
 
-def same_request(one: Request, other: Request) -> bool:
-    """Whether two calls ask for the same clips (the very objects), seeds and sampler."""
-    clips = len(one[0]) == len(other[0]) and all(a is b for a, b in zip(one[0], other[0], strict=True))
-    return clips and one[1:] == other[1:]
+def digest(clips: Sequence[Clip], others: Sequence[Any]) -> str:
+    """Of all that a prediction reads of clips, by value: clips are arrays that their owner may change."""
+    found = hashlib.sha256(repr(others).encode())
+    for clip in clips:
+        read = (clip.frames[:, 0], clip.view_present, clip.action, clip.action_valid, clip.action_time_s, clip.state)
+        for array in (*read, clip.state_valid, clip.history, clip.history_valid):
+            found.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
+        found.update(repr((clip.task, clip.cameras)).encode())
+    return found.hexdigest()
 
 
 def sim_streams(spec: DataSpec) -> slice:

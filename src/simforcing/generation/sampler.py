@@ -50,6 +50,8 @@ class SamplerConfig:
         for name in ("shift", "action_guidance", "sim_guidance"):
             if not math.isfinite(getattr(self, name)):
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be a finite number")
+        if self.shift <= 0:
+            raise ValueError(f"shift is {self.shift}; it must be positive (1 = uniform, 5 = the published schedule)")
         check_choices(self)
 
 

@@ -130,7 +130,7 @@ def acting(action_frame: tuple[float, ...], num_frames: int) -> tuple[tuple[int,
 
 
 def _step(action_frame: Sequence[float]) -> float:
-    return action_frame[1] - action_frame[0] if len(action_frame) > 1 else 1.0
+    return action_frame[1] - action_frame[0] if len(action_frame) > 1 else action_frame[0]  # one: from the start on
 
 
 def _zero(layer: nn.Linear) -> None:
