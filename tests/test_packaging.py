@@ -11,6 +11,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from simforcing.models.pretrained import packaged_models
+
 HEAVY = (
     "torch",
     "scipy",
@@ -135,3 +137,17 @@ def test_the_wheel_imports_on_its_own(installed_wheel: Path, tmp_path: Path):
 
 def test_the_wheel_answers_for_help(installed_wheel: Path, tmp_path: Path):
     assert "simforcing" in from_wheel(installed_wheel, "import simforcing.cli; simforcing.cli.main()", tmp_path)
+
+
+def test_the_packaged_model_predicts_from_the_wheel(installed_wheel: Path, tmp_path: Path):
+    if "tabletop" not in packaged_models():
+        pytest.skip("no packaged model in this source tree; scripts/train_pretrained.py makes it")
+    statement = (
+        "import warnings; import numpy as np; from simforcing import WorldModel; warnings.simplefilter('ignore');"
+        "model = WorldModel.from_pretrained('tabletop'); picture = np.full((*model.size, 3), 128, np.uint8);"
+        "actions = np.zeros((model.num_actions, 7)); start = model.start(picture, state=np.zeros(7), sim=picture);"
+        "print(model.predict(start, actions).frames.shape[1], model.bundle.source)"
+    )
+    frames, source = from_wheel(installed_wheel, statement, tmp_path).split()
+    assert int(frames) > 1
+    assert Path(source).is_relative_to(installed_wheel)

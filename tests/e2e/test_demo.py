@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from simforcing.data.tabletop import TabletopSets
+from simforcing.models.pretrained import packaged_models
 from simforcing.recipes.demo import SIZES, tabletop_data
 from simforcing.recipes.tabletop_sets import simulate_tabletop
 from simforcing.sim.tabletop import TabletopConfig
@@ -41,10 +42,17 @@ def test_the_demo_runs_on_its_own_data_on_yours_and_again(tmp_path: Path):
     assert first.returncode == 0, first.stderr
     assert "min" in first.stderr.splitlines()[0] or " s on two CPU cores" in first.stderr.splitlines()[0]
     assert "MB of disk" in first.stderr.splitlines()[0]
+    looked = first.stderr.splitlines()[1]
+    if "tabletop" in packaged_models():
+        assert re.search(r"first look: .*first-look\.gif: .* in [\d.]+ s$", looked)
+        assert (tmp_path / "smoke/first-look.gif").stat().st_size > 10_000
+    else:
+        assert looked.startswith("first look: this source tree holds no trained model")
     table = next((tmp_path / "smoke").glob("tabletop-*"))
     for name, stage in (("episodes", "run"), ("episodes", "run"), ("pairs/episodes", "student")):
         result = run(*demo, "--data", table / name)
         assert result.returncode == 0, result.stderr
+        assert "first look: left out" in result.stderr.splitlines()[1]
         assert "/data-" in result.stderr.splitlines()[-1]
         assert f"/{stage}/evaluation" in result.stderr.splitlines()[-1]
     again = run(*demo)

@@ -4,6 +4,7 @@ Three things are known of a picture: its colours on a coarse grid, how much deta
 the autoencoder gives it back. Distances are Mahalanobis distances from the training pictures, in their own spread.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -78,8 +79,9 @@ class Familiarity:
 
     def fault(self, picture: UInt8[np.ndarray, "h w 3"], autoencoder: Autoencoder) -> str | None:
         """Why a picture, in the model's size, is unlike the training's, with figures; None where it is like them."""
+        grid = math.isqrt(len(self.colours.mean) // 3)  # that it was measured on
         found = {
-            "colours and where they are": (float(self.colours(_colours(picture[None]))[0]), self.colours.limit),
+            "colours and where they are": (float(self.colours(_colours(picture[None], grid))[0]), self.colours.limit),
             "detail": (float(self.detail(_detail(picture[None], autoencoder))[0]), self.detail.limit),
         }
         faults = [
@@ -123,9 +125,9 @@ def stored_familiarity(about: dict[str, Any], where: str) -> dict[str, Familiari
     return {name: from_json(Familiarity, value, f"{where}: about.familiarity.{name}") for name, value in stored.items()}
 
 
-def _colours(pictures: UInt8[np.ndarray, "n h w 3"]) -> Float[np.ndarray, "n d"]:
+def _colours(pictures: UInt8[np.ndarray, "n h w 3"], grid: int = GRID) -> Float[np.ndarray, "n d"]:
     """Mean colours of a coarse grid's cells, in grey levels."""
-    bands = [np.array_split(np.arange(side), GRID) for side in pictures.shape[1:3]]
+    bands = [np.array_split(np.arange(side), grid) for side in pictures.shape[1:3]]
     cells = [
         pictures[:, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].mean(axis=(1, 2), dtype=np.float64)
         for rows in bands[0]
