@@ -1,5 +1,6 @@
 # Five words: make demo | test | check | format | docs. Each does its own set-up and is safe to run twice.
-# Settings: PYTHON=python3.12 (the interpreter), VENV=.venv, SMOKE=1 and DATA=path (demo), ARGS="-k name" (test).
+# Settings: PYTHON=python3.12 (the interpreter), VENV=.venv, SMOKE=1 and DATA=path (demo), ARGS="-k name" (test),
+# OUT=folder (pretrained).
 # macOS is written for and untested; EGL is set on Linux only.
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ export MUJOCO_GL ?= egl
 endif
 export PYTHONUNBUFFERED := 1
 
-.PHONY: help demo test check format docs size bench lerobot-check clean set-up-demo set-up-dev
+.PHONY: help demo test check format docs size bench pretrained lerobot-check clean set-up-demo set-up-dev
 
 help:
 	@echo "make demo           train a world model on a table-top scene and see it predict (SMOKE=1: under a minute, DATA=path: your data)"
@@ -21,6 +22,7 @@ help:
 	@echo "make format         rewrite the sources in the house format"
 	@echo "make docs           links and code names in the documents"
 	@echo "make bench          speed, as ratios measured in one run"
+	@echo "make pretrained     train the model that comes with the package and write it, in about an hour (OUT=folder for data and runs)"
 	@echo "make lerobot-check  open what we write with LeRobot itself, in an environment of its own"
 
 set-up-demo set-up-dev: set-up-%:
@@ -51,6 +53,9 @@ size: set-up-dev
 
 bench: set-up-dev
 	@for script in benchmarks/*.py; do echo "== $$script"; OMP_NUM_THREADS=1 $(BIN)/python $$script || exit 1; done
+
+pretrained: set-up-demo
+	@$(BIN)/python scripts/train_pretrained.py "$(or $(OUT),runs/pretrained)" $(ARGS)
 
 lerobot-check:
 	@PYTHON=$(PYTHON) bash tests/lerobot_check/run.sh $(ARGS)
