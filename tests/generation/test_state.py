@@ -10,7 +10,7 @@ from scipy.spatial.transform import Rotation
 from simforcing.data.open import open_dataset
 from simforcing.data.spec import fit_spec
 from simforcing.data.windows import WindowSpec, read_clip, window_starts
-from simforcing.generation.state import StateCarrier, carry_state, identity_row, rest_row
+from simforcing.generation.state import StateCarrier, carry_state, rest_row, still_row
 from simforcing.types import LAYOUTS, DataSpec, EpisodeSet, Layout, NetworkInput, Resize, layout_named
 from simforcing.types.conversions import StartState, convert_actions
 from simforcing.types.layouts import Part, delta_layout
@@ -30,7 +30,7 @@ def layout_of(*parts: Part) -> Layout:
 
 
 def read_by(layout: Layout) -> NetworkInput:
-    rows = np.stack([identity_row(layout), identity_row(layout) + 1])
+    rows = np.stack([still_row(layout), still_row(layout) + 1])
     return NetworkInput.fit(rows, layout)
 
 
@@ -61,7 +61,7 @@ def test_increments_lead_where_the_same_commands_written_absolute_do(frame, rota
 def test_increments_of_nothing_hold_the_state(name: str, rng: np.random.Generator):
     start = poses(rng)[0]
     carrier = StateCarrier(layout_named(name), layout_named("bridge_state"))
-    still = np.repeat(identity_row(layout_named(name))[None], K, axis=0)
+    still = np.repeat(still_row(layout_named(name))[None], K, axis=0)
     np.testing.assert_allclose(carrier(start, still, K + 1)[:, :6], np.repeat(start[None, :6], K, axis=0), atol=1e-6)
 
 
@@ -86,7 +86,7 @@ def test_a_frame_takes_the_target_in_force_before_it(num_actions: int, num_frame
 def test_the_gripper_is_carried_in_the_states_own_sense(rng: np.random.Generator):
     action = poses(rng)  # closed 0, open 1
     carried = StateCarrier(layout_named("bridge"), layout_named("droid"))(
-        identity_row(layout_named("droid")), action, K + 1
+        still_row(layout_named("droid")), action, K + 1
     )
     np.testing.assert_allclose(carried[:, 6], 1 - action[:, 6], atol=1e-6)
 
@@ -98,6 +98,29 @@ def test_the_command_to_stay_holds_the_state(name: str, square_spec: DataSpec, r
     start[6] = 1.0
     stay = np.repeat(rest_row(start, spec)[None], 2, axis=0)
     np.testing.assert_allclose(carry_state(start, stay, spec, 3), np.repeat(start[None], 2, axis=0), atol=1e-6)
+
+
+def test_a_target_that_the_state_does_not_hold_has_no_command_to_stay(square_spec: DataSpec):
+    joints = replace(square_spec, action=read_by(layout_named("tabletop_joint")))
+    with pytest.raises(ValueError, match="layout tabletop_joint set joint, and the state holds translation, rotation"):
+        rest_row(np.zeros(7), joints)
+    with pytest.raises(ValueError, match="set translation, and the state holds nothing"):
+        rest_row(np.zeros(0), replace(square_spec, state=None))
+
+
+def test_what_moves_nothing_further_repeats_targets_and_adds_nothing_to_any_part(rng: np.random.Generator):
+    layout = layout_of(
+        Part(kind="translation", size=3, mode="delta"),
+        Part(kind="rotation", size=4, mode="delta", unit="rad", rotation="quaternion_wxyz", scale=2.0),
+        Part(kind="unused", size=1),
+        Part(kind="gripper", size=1, mode="delta", unit="fraction", gripper="closed_0_open_1"),
+        Part(kind="joint", size=2, unit="rad", frame="joint"),
+    )
+    last = rng.uniform(0.1, 1.0, 11).astype(np.float32)
+    still = still_row(layout, last)
+    np.testing.assert_array_equal(still, [0, 0, 0, 2, 0, 0, 0, last[7], 0, *last[9:]])
+    assert still.dtype == np.float32
+    np.testing.assert_array_equal(still_row(layout), [0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0])
 
 
 def test_padding_and_what_no_command_moves_stay_as_they_were(rng: np.random.Generator):
@@ -124,7 +147,7 @@ def test_joint_commands_move_the_tool_by_forward_kinematics_and_its_poses_the_jo
     home_rad = np.array(TABLETOP_ARM.arms[0].home_rad)
     action = np.concatenate([home_rad + np.linspace(0, 0.3, K)[:, None], rng.uniform(0, 1, (K, 1))], axis=1)
     forward = StateCarrier(joints, pose, "tabletop_arm")
-    tool = forward(identity_row(pose), action, K + 1)
+    tool = forward(still_row(pose), action, K + 1)
     solver = Kinematics(TABLETOP_ARM)
     expected = np.stack([solver.forward(row[:6]) for row in action])
     np.testing.assert_allclose(tool[:, :6], expected, atol=1e-6)
@@ -165,7 +188,7 @@ def test_what_is_held_is_said_once(square_spec: DataSpec, recwarn: pytest.Warnin
     state = layout_of(*layout_named("tabletop").parts, Part(kind="joint", size=9, unit="rad", frame="joint"))
     spec = replace(square_spec, state=read_by(state))
     for _ in range(2):
-        carry_state(identity_row(state), poses(np.random.default_rng(0), 2), spec, 3)
+        carry_state(still_row(state), poses(np.random.default_rng(0), 2), spec, 3)
     said = [str(warning.message) for warning in recwarn]
     assert len(said) == 1, said
     assert "joint" in said[0]

@@ -16,7 +16,7 @@ from simforcing.generation.sampler import SamplerConfig
 from simforcing.generation.session import Session, frames_of, needs_sim
 from simforcing.generation.sim_start import with_simulation
 from simforcing.generation.start import Start, read_start
-from simforcing.generation.state import identity_row, rest_row
+from simforcing.generation.state import rest_row, still_row
 from simforcing.generation.world_model import WorldModel
 from simforcing.types import Layout, NetworkInput
 from simforcing.types.config import check_choices
@@ -179,7 +179,7 @@ class World:
     def rest(self, state: Float[np.ndarray, " s"] | None = None) -> Float[np.ndarray, "m a"]:
         """A step's actions that ask the robot to stay in this state; without one, increments of nothing and zeros."""
         layout = self.spec.action.layout
-        row = identity_row(layout) if state is None else rest_row(state, self.spec)
+        row = still_row(layout) if state is None else rest_row(state, self.spec)
         return np.tile(row, (self.config.num_actions, 1)).astype(np.float32)
 
     def judge(self, before: Observation, action: np.ndarray, after: Observation, info: Info) -> tuple[float, bool]:

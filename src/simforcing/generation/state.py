@@ -180,33 +180,48 @@ class StateCarrier:
     def _why_not(self, wanted: Layout) -> str | None:
         """Why these parts do not follow from the commands; None where they do."""
         try:
-            self._aims(identity_row(self.action)[None], wanted, self._start(identity_row(self.state)))
+            self._aims(still_row(self.action)[None], wanted, self._start(still_row(self.state)))
         except ValueError as error:
             return str(error)
         return None
 
 
-def identity_row(layout: Layout) -> Float[np.ndarray, " a"]:
-    """Zeros, with rotations that do not turn: as increments, what moves nothing."""
-    row = np.zeros(layout.dim)
+def still_row(layout: Layout, targets: Float[np.ndarray, " a"] | None = None) -> Float[np.ndarray, " a"]:
+    """The command that moves nothing further: targets again, and increments of nothing.
+
+    Args:
+        layout: of commands, as stored.
+        targets: a command whose absolute parts are kept; None: they are zeros, with rotations that do not turn.
+    """
+    row = np.zeros(layout.dim) if targets is None else np.array(targets)
     for name, columns in layout.slices.items():
         part = layout.part(name)
-        if part.rotation is not None:
-            row[columns] = write_rotations(Rotation.identity(1), part.rotation)[0] * part.scale
+        if targets is None or part.mode == "delta":
+            still = 0.0 if part.rotation is None else write_rotations(Rotation.identity(1), part.rotation)[0]
+            row[columns] = still * part.scale
     return row
 
 
 def rest_row(state: Float[np.ndarray, " s"], spec: DataSpec) -> Float[np.ndarray, " a"]:
-    """The command that asks the robot to stay: increments of nothing, absolute parts where the state holds them."""
-    row = identity_row(spec.action.layout)
-    if spec.state is None:
-        return row
-    action, own = _without_rates(spec.action.layout), _without_rates(spec.state.layout)
-    for name in action.slices:
-        if action.part(name).mode == "absolute" and name in own.slices:
-            there = np.asarray(state, np.float64)[None, own.columns([name])]
-            row[action.slices[name]] = convert_actions(there, own.only([name]), action.only([name]))[0]
-    return row
+    """The command that asks the robot to stay in this state.
+
+    Raises:
+        ValueError: a target that the state does not hold, as of joints where it holds the tool's pose.
+    """
+    layout, targets = spec.action.layout, still_row(spec.action.layout)
+    action = _without_rates(layout)
+    own = Layout(name="none", parts=()) if spec.state is None else _without_rates(spec.state.layout)
+    for name, columns in action.slices.items():
+        if action.part(name).mode == "delta":
+            continue
+        if name not in own.slices:
+            raise ValueError(
+                f"where to stay is not known: commands of layout {layout.name} set {name}, and the state holds"
+                f" {', '.join(own.slices) or 'nothing'}"
+            )
+        there = np.asarray(state, np.float64)[None, own.columns([name])]
+        targets[columns] = convert_actions(there, own.only([name]), action.only([name]))[0]
+    return still_row(layout, targets)
 
 
 def _without_rates(layout: Layout) -> Layout:
