@@ -43,7 +43,9 @@ not kept. Sharpness and motion energy may name a row worth trying where pictures
 
 Added after the numbers of 3 steps were seen (self-made simulation leaves a per-clip choice 0.01 dB to win, while a
 given rendering is worth 1.5 dB at w = 1): given renderings of which half are wrong. `true wrong` = the rendering of
-those other actions, `true late` = the own rendering, 4 frames late. The estimates are the same, but for the spread.
+those other actions, `true late` = the own rendering, 4 frames late (held-out clips). The estimates are the same, but
+for the spread. Rules chosen there on half of the episodes are also scored on the other half where all renderings are
+right, or half are late.
 """
 
 import argparse
@@ -56,7 +58,7 @@ import numpy as np
 import torch
 from paired_lab import one_thread, say
 from torch import Tensor
-from trust_table import table
+from trust_table import table, unit_path
 
 from simforcing.data.clips import Clips
 from simforcing.data.conditions import conditions_of
@@ -81,6 +83,7 @@ FIXED = (0.0, 0.3, 0.6, 1.0)
 MEAN = 0.6
 NUM_SEEDS = 4
 SOURCES = ("self", "true", "wrong", "true wrong", "true late")
+WITHOUT = {"wrong": ("swapped",), "true wrong": ("swapped",), "true late": ("swapped", "branches")}
 SEED_STEP = 1000  # between the seeds of one clip's rollouts
 BATCH = 16
 LATE_FRAMES = 4
@@ -280,13 +283,14 @@ def run(ready: Ready, folder: Path) -> None:
         kit = (student, Predictor(teacher, student.sampler))
         rolled = student.sim_latents(clips[:BATCH], list(range(BATCH)))
         check_constant(student, clips[:BATCH], list(range(BATCH)), rolled)
-        for name, (own, others, clusters, numbers) in sets.items():
-            for source in SOURCES if others else SOURCES[:2]:
-                path = folder / f"{num_steps}-{source.replace(' ', '_')}-{name}.json"
-                if not path.exists():
-                    found = unit(kit, source, own, others, numbers)
-                    write_json(path, {"clusters": clusters, "seeds": numbers, **found})
-                    say(f"{path.stem}: {len(own)} clips")
+        for source in SOURCES:
+            for name, (own, others, clusters, numbers) in sets.items():
+                path = unit_path(folder, num_steps, source, name)
+                if name in WITHOUT.get(source, ()) or path.exists():
+                    continue
+                found = unit(kit, source, own, others, numbers)
+                write_json(path, {"clusters": clusters, "seeds": numbers, **found})
+                say(f"{path.stem}: {len(own)} clips")
 
 
 def main() -> None:

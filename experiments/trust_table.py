@@ -45,6 +45,11 @@ class Unit:
         return [i for i, name in enumerate(self.names) if name.startswith("w = ")]
 
 
+def unit_path(folder: Path, num_steps: int, source: str, which: str) -> Path:
+    """Where a unit's result lies."""
+    return folder / f"{num_steps}-{source.replace(' ', '_')}-{which}.json"
+
+
 def stored(folder: Path, num_steps: int, source: str, which: str) -> Unit:
     """One finished unit; of two sources, `A + B`: every clip under either."""
     if " + " in source:
@@ -56,7 +61,7 @@ def stored(folder: Path, num_steps: int, source: str, which: str) -> Unit:
             estimates=estimates | {"known": np.repeat([0.0, 1.0], len(own.clusters))},
             clusters=np.concatenate([own.clusters, wrong.clusters]),
         )
-    found = read_json(folder / f"{num_steps}-{source.replace(' ', '_')}-{which}.json")
+    found = read_json(unit_path(folder, num_steps, source, which))
     return Unit(
         names=list(found["rows"]),
         scores=np.array([[row[metric] for metric in METRICS] for row in found["rows"].values()]),
@@ -99,14 +104,20 @@ def oracle(unit: Unit) -> Callable[[Unit], np.ndarray]:
     return lambda other: np.array(other.fixed)[other.moving[other.fixed].argmax(axis=0)]
 
 
-def crossed(choose: Choose, unit: Unit) -> np.ndarray:
-    """Rows of all clips, chosen on the other half of the clusters."""
-    names = sorted(set(unit.clusters))
-    odd = np.array([names.index(cluster) % 2 == 1 for cluster in unit.clusters])
-    rows = np.zeros(len(odd), int)
-    for half in (odd, ~odd):
-        rows[half] = choose(unit.subset(~half))(unit.subset(half))
+def crossed(choose: Choose, unit: Unit, chosen_on: Unit | None = None) -> np.ndarray:
+    """Rows of all clips, chosen on the other half of the clusters, of these clips or of others in the same clusters."""
+    learnt = chosen_on or unit
+    rows = np.zeros(len(unit.clusters), int)
+    for parity in (0, 1):
+        rule = choose(learnt.subset(half(learnt, 1 - parity)))
+        rows[half(unit, parity)] = rule(unit.subset(half(unit, parity)))
     return rows
+
+
+def half(unit: Unit, parity: int) -> np.ndarray:
+    """Which clips are of every second cluster."""
+    names = sorted(set(unit.clusters))
+    return np.array([names.index(cluster) % 2 == parity for cluster in unit.clusters])
 
 
 def choices(unit: Unit) -> dict[str, Choose]:
@@ -115,21 +126,26 @@ def choices(unit: Unit) -> dict[str, Choose]:
     return found | {f"by {name}": by_estimate(name) for name in unit.estimates} | {"oracle": oracle}
 
 
-def comparison(unit: Unit, obedience: tuple[Unit, Unit]) -> list[str]:
+def comparison(unit: Unit, obedience: tuple[Unit, Unit] | None) -> list[str]:
     """Lines of a table: the best fixed w as it is, all else as difference to it."""
     reference_rows = crossed(best_fixed, unit)
     reference, clusters = unit.taken(reference_rows), unit.clusters.tolist()
-    titles = [*METRICS.values(), "swapped actions cost, dB"]
+    titles = [*METRICS.values(), *(["swapped actions cost, dB"] if obedience else [])]
     lines = [f"| | {' | '.join(titles)} |", "|---" * (len(titles) + 1) + "|"]
-    cells = [f"{values.mean():.2f}" for values in (*reference, costs(best_fixed, unit, obedience))]
+    cells = [f"{values.mean():.2f}" for values in reference]
+    if obedience:
+        cells.append(f"{costs(best_fixed, unit, obedience).mean():.2f}")
     lines.append(f"| best fixed w ({used(unit, reference_rows)}) | {' | '.join(cells)} |")
     for name, choose in choices(unit).items():
         taken = unit.taken(crossed(choose, unit))
         found = [paired_difference(one, other, clusters) for one, other in zip(taken, reference, strict=True)]
-        change = costs(choose, unit, obedience) - costs(best_fixed, unit, obedience)
-        found.append(bootstrap_mean(change, obedience[0].clusters.tolist()))
         cells = [in_words(interval) for interval in found]
-        lines.append(f"| {name} | {' | '.join([*cells[:-1], 'n/a' if name == 'oracle' else cells[-1]])} |")
+        if obedience and name != "oracle":
+            change = costs(choose, unit, obedience) - costs(best_fixed, unit, obedience)
+            cells.append(in_words(bootstrap_mean(change, obedience[0].clusters.tolist())))
+        elif obedience:
+            cells.append("n/a")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
 
@@ -179,6 +195,23 @@ def detection(columns: dict[str, Unit]) -> list[str]:
     return lines
 
 
+def transfer(folder: Path, num_steps: int) -> list[str]:
+    """Rules chosen where half of the renderings are of other actions, scored where all are right, or half are late."""
+    learnt = stored(folder, num_steps, "true + true wrong", "held-out")
+    columns = {title: stored(folder, num_steps, title, "held-out") for title in ("true", "true + true late")}
+    lines = [f"| {num_steps} steps | all right | half late |", "|---|---|---|"]
+    for name in learnt.estimates:
+        if name == "known":
+            continue
+        cells = []
+        for unit in columns.values():
+            rows, reference = crossed(by_estimate(name), unit, learnt), crossed(best_fixed, unit)
+            found = paired_difference(unit.taken(rows)[0], unit.taken(reference)[0], unit.clusters.tolist())
+            cells.append(in_words(found))
+        lines.append(f"| by {name} | {' | '.join(cells)} |")
+    return lines
+
+
 def prediction(columns: dict[str, Unit]) -> list[str]:
     """Rank correlation of every estimate with what w = 1 gains over w = 0 in the moving region."""
     lines = [f"| rank correlation | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
@@ -212,24 +245,33 @@ def auc(values: np.ndarray, wrong: np.ndarray) -> float:
     return float(((above > 0) + 0.5 * (above == 0)).mean())
 
 
+def there(folder: Path, wanted: Sequence[tuple[int, str, str]]) -> dict[str, Unit]:
+    """The units that are finished, by what a column says."""
+    found = {}
+    for num, source, which in wanted:
+        if all(unit_path(folder, num, part, which).exists() for part in source.split(" + ")):
+            found[f"{source}, {which}, {num} steps"] = stored(folder, num, source, which)
+    return found
+
+
 def table(folder: Path, steps: Sequence[int]) -> list[str]:
-    """All tables, in Markdown."""
+    """All tables of what is finished, in Markdown."""
     lines = []
     for num in steps:
-        obedience = stored(folder, num, "self", "branches"), stored(folder, num, "self", "swapped")
+        parts = there(folder, [(num, "self", which) for which in ("held-out", "branches", "swapped")])
+        unit, *obedience = parts.values()
         lines += ["", f"Self-made simulation, {num} steps:", ""]
-        lines += comparison(stored(folder, num, "self", "held-out"), obedience)
-    own = {f"{num} steps": stored(folder, num, "self", "held-out") for num in steps}
+        lines += comparison(unit, (obedience[0], obedience[1]) if len(obedience) == 2 else None)
+    own, true = (there(folder, [(num, source, "held-out") for num in steps]) for source in ("self", "true"))
     lines += ["", "Self-made simulation, estimate and gain:", "", *prediction(own)]
-    true = {f"{num} steps": stored(folder, num, "true", "held-out") for num in steps}
     lines += ["", "True simulation, moving PSNR:", "", *moving_table(true)]
     cases = (("self + wrong", "held-out"), ("self + wrong", "branches"))
     given = (("true + true wrong", "held-out"), ("true + true wrong", "branches"), ("true + true late", "held-out"))
     for title, wanted in (("Half of the rollouts wrong", cases), ("Half of the given renderings wrong", given)):
-        columns = {
-            f"{source}, {which}, {num} steps": stored(folder, num, source, which)
-            for source, which in wanted
-            for num in steps
-        }
+        columns = there(folder, [(num, source, which) for source, which in wanted for num in steps])
         lines += ["", f"{title}, moving PSNR:", "", *moving_table(columns), "", *detection(columns)]
+    lines += ["", "Rules chosen where half of the renderings are of other actions, moving PSNR:"]
+    for num in steps:
+        if len(there(folder, [(num, "true + true wrong", "held-out"), (num, "true + true late", "held-out")])) == 2:
+            lines += ["", *transfer(folder, num)]
     return lines
