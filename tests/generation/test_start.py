@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from small_world import commands, picture, small_start, small_world
 
-from simforcing.generation.start import Start, clip_from, read_start
+from simforcing.generation.start import Start, clip_from, read_start, start_of_clip
 from simforcing.types import Camera
 
 SPEC = small_world().spec
@@ -30,6 +30,21 @@ def test_without_simulation_or_state_they_are_marked_as_missing():
     clip = clip_from(Start(images=(picture(0),)), commands(0, 8), SPEC)
     assert clip.view_present.tolist() == [True, False]
     assert not clip.state_valid.any()
+
+
+def test_the_start_of_a_clip_is_the_one_that_it_was_made_of():
+    spec = replace(SPEC, num_history=2)
+    start = replace(small_start(), history=np.ones((2, 7), np.float32))
+    clip = clip_from(start, commands(0, 8), spec)
+    again = start_of_clip(clip, spec)
+    np.testing.assert_equal(clip_from(again, commands(0, 8), spec).__dict__, clip.__dict__)
+    assert again.history is not None
+    assert clip.history_valid is not None
+    unknown = replace(clip, history_valid=np.zeros_like(clip.history_valid))
+    assert start_of_clip(unknown, spec).history is None
+    assert start_of_clip(replace(clip, view_present=np.array([True, False])), spec).sim is None
+    with pytest.raises(ValueError, match="no view front, which the model reads"):
+        start_of_clip(replace(clip, view_present=np.array([False, True])), spec)
 
 
 def test_pictures_and_cameras_are_resized_together():

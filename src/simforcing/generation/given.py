@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from simforcing.data.action_files import checked_table
 from simforcing.data.picture_files import of_aspect
-from simforcing.generation.start import Picture
+from simforcing.generation.start import Picture, Start
 from simforcing.models.bundle import Bundle
 from simforcing.types import DataSpec, NetworkInput
 from simforcing.types.episodes import ResizePolicy
@@ -49,6 +49,19 @@ def warn_of_range(values: Float[np.ndarray, "k a"], reader: NetworkInput, what: 
                 stacklevel=5,
             )
             return
+
+
+def warn_of_guidance(w: float) -> None:
+    """Warn of a guidance weight outside of what is known to help."""
+    if not 0 <= w <= 1:
+        warnings.warn(f"sim_guidance is {w:g}; it is known to help within 0 .. 1", stacklevel=5)
+
+
+def check_pictures(start: Start, bundle: Bundle) -> None:
+    """ValueError where a picture of a start or its simulation is no uint8 RGB, or of another aspect than trained."""
+    for what, pictures in {"image": start.images, "sim": start.sim or ()}.items():
+        for view, picture in zip(bundle.spec.views, pictures, strict=False):  # `read_start` counts them
+            fitted_picture(picture, bundle, view, None, f"{start.name}: {what}")
 
 
 def stored_size(bundle: Bundle, view: str) -> tuple[int, int]:

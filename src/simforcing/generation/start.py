@@ -36,6 +36,34 @@ class Start:
     name: str = "start"
 
 
+def start_of_clip(clip: Clip, spec: DataSpec) -> Start:
+    """The moment at which a window begins: what was seen and measured before its first command.
+
+    Args:
+        clip: its frame 0, state, states before it and cameras are read; what is not all valid is left out.
+        spec: the views that the clip was read with.
+
+    Raises:
+        ValueError: a view that the clip lacks.
+    """
+    count = len(spec.views)
+    if not clip.view_present[:count].all():
+        missing = spec.views[int(np.argmin(clip.view_present[:count]))]
+        raise ValueError(f"episode {clip.episode}: no view {missing}, which the model reads")
+    has_sim = bool(spec.sim_views) and bool(clip.view_present[count:].all())
+    has_state = bool(clip.state.size) and bool(clip.state_valid.all())
+    has_history = has_state and clip.history_valid is not None and bool(clip.history_valid.all())
+    return Start(
+        images=tuple(clip.frames[:count, 0]),
+        task=clip.task,
+        state=clip.state if has_state else None,
+        sim=tuple(clip.frames[count:, 0]) if has_sim else None,
+        history=clip.history if has_history else None,
+        cameras=clip.cameras[:count],
+        name=clip.episode,
+    )
+
+
 def read_start(start: Start, spec: DataSpec) -> Start:
     """The start as the model reads it: pictures in the model's size, states in float32.
 
