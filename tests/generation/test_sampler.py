@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from jaxtyping import TypeCheckError
 from torch import nn
 
 from simforcing.flow.path import per_frame, velocity_from_clean
@@ -129,5 +130,11 @@ def test_settings_that_are_no_numbers_are_refused(name: str):
 
 
 def test_a_shift_that_is_not_positive_is_refused():
-    with pytest.raises(ValueError, match="shift is 0.0; it must be positive"):
+    with pytest.raises(ValueError, match=r"shift is 0\.0; it must be positive"):
         SamplerConfig(shift=0.0)
+
+
+@pytest.mark.parametrize("steps", [1.5, "4", True, None])
+def test_steps_that_are_no_whole_number_are_refused(steps: object):
+    with pytest.raises((ValueError, TypeCheckError), match="num_steps"):
+        SamplerConfig(num_steps=steps)

@@ -75,6 +75,10 @@ def damaged(tmp_path: Path, change) -> None:
         (lambda c: c["about"].update(data=3), "config.json: about.data: expected a string, found int"),
         (lambda c: c["about"].update(held_out="a"), "config.json: about.held_out: expected a list, found str"),
         (lambda c: c["about"].update(training=[1]), "config.json: about.training: expected a list of names"),
+        (lambda c: c["spec"].update(fps=0), "config.json: fps is 0.0; expected a finite number above 0"),
+        (lambda c: c["spec"].update(num_actions=0), "config.json: a window of 9 frame"),
+        (lambda c: c["spec"].update(num_frames=10), "config.json: spec: num_frames is 10; expected 1 and a multiple"),
+        (lambda c: c["spec"]["resize"].update(height=63), "config.json: spec: frames of 63x16; expected sides"),
         (lambda c: c["spec"]["action"]["normaliser"].update(offset=[0.0]), "offset has 1 numbers, layout tabletop for"),
     ],
 )

@@ -43,13 +43,16 @@ class SamplerConfig:
     sim_source: Literal["self", "true"] = "self"
 
     def __post_init__(self) -> None:
+        if isinstance(self.num_steps, bool) or not isinstance(self.num_steps, int):
+            raise ValueError(f"num_steps is {self.num_steps!r}; it must be a whole number")
         if self.num_steps < 1:
             raise ValueError(f"num_steps is {self.num_steps}; a sampler needs at least 1 step")
         if self.solver not in SOLVERS:
             raise ValueError(f"unknown solver {self.solver!r}; choices: {', '.join(SOLVERS)}")
         for name in ("shift", "action_guidance", "sim_guidance"):
-            if not math.isfinite(getattr(self, name)):
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be a finite number")
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not math.isfinite(value):
+                raise ValueError(f"{name} is {value!r}; it must be a finite number")
         if self.shift <= 0:
             raise ValueError(f"shift is {self.shift}; it must be positive (1 = uniform, 5 = the published schedule)")
         check_choices(self)

@@ -103,7 +103,22 @@ def load_bundle(folder: Path) -> Bundle:
         spec = from_json(DataSpec, config["spec"], "spec")
     load_strictly(model, read_module(folder / MODEL), str(folder / MODEL))
     load_strictly(autoencoder, read_module(folder / AUTOENCODER), str(folder / AUTOENCODER))
+    with _naming(where):
+        require_whole_latents(spec, autoencoder, model.config.patch)
     return Bundle(model=model.eval(), autoencoder=autoencoder.eval(), spec=spec, about=config["about"], source=where)
+
+
+def require_whole_latents(spec: DataSpec, autoencoder: TinyAutoencoder | Taef2, patch: int) -> None:
+    """ValueError where a window is no whole number of latent frames, or a side no whole number of tokens."""
+    if (spec.num_frames - 1) % autoencoder.temporal_factor:
+        raise ValueError(
+            f"spec: num_frames is {spec.num_frames}; expected 1 and a multiple of {autoencoder.temporal_factor}"
+        )
+    side = autoencoder.spatial_factor * patch
+    if spec.resize.height % side or spec.resize.width % side:
+        raise ValueError(
+            f"spec: frames of {spec.resize.height}x{spec.resize.width}; expected sides that are multiples of {side}"
+        )
 
 
 def bundle_sha256(folder: Path) -> str:

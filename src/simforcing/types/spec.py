@@ -50,6 +50,12 @@ class DataSpec:
 
     def __post_init__(self) -> None:
         check_choices(self)
+        if not 0 < self.fps < float("inf"):
+            raise ValueError(f"fps is {self.fps}; expected a finite number above 0")
+        if self.num_frames < 2 or self.num_actions < 1:
+            raise ValueError(
+                f"a window of {self.num_frames} frame(s) and {self.num_actions} action(s); expected at least 2 and 1"
+            )
         if self.sim_views and len(self.sim_views) != len(self.views):
             raise ValueError(f"sim_views {self.sim_views} must name one simulation for each of the views {self.views}")
         if self.num_history < 0 or not self.history_span_s > 0:
