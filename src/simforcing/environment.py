@@ -4,6 +4,7 @@ The environment itself, generation/environment.py, is imported when one is made.
 """
 
 import sys
+import threading
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
@@ -25,15 +26,20 @@ def register() -> None:
         )
 
 
-class _Waiting:
+class _Waiting(threading.local):
     """A finder that finds nothing itself, but registers as soon as Gymnasium has been imported, and is gone then."""
+
+    is_asking = False  # in this thread, the other finders
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """The spec of Gymnasium, whose loader registers at its end; None for every other module."""
-        if name != "gymnasium":
+        if name != "gymnasium" or self.is_asking:
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(name)
+        self.is_asking = True
+        try:
+            spec = find_spec(name)
+        finally:
+            self.is_asking = False
         if spec is None or spec.loader is None:
             return spec
         load = spec.loader.exec_module
@@ -41,6 +47,8 @@ class _Waiting:
         def load_and_register(module: ModuleType) -> None:
             load(module)
             register()
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
 
         spec.loader.exec_module = load_and_register  # the loader is this spec's own
         return spec

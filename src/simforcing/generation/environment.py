@@ -2,21 +2,23 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, UInt8
 
+from simforcing.data.action_files import checked_table
 from simforcing.generation.chunks import Chunk
 from simforcing.generation.episode_starts import EpisodeStarts
+from simforcing.generation.given import check_pictures, warn_of_guidance
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.sampler import SamplerConfig
 from simforcing.generation.session import Session, frames_of, needs_sim
 from simforcing.generation.sim_start import with_simulation
 from simforcing.generation.start import Start, read_start
-from simforcing.generation.state import rest_row, still_row
+from simforcing.generation.state import rest_row
 from simforcing.generation.world_model import WorldModel
 from simforcing.types import Layout, NetworkInput
 from simforcing.types.config import check_choices
@@ -100,8 +102,15 @@ class World:
         if not 1 <= config.num_actions <= self.spec.num_actions:
             raise ValueError(f"num_actions is {config.num_actions}; this model takes 1 to {self.spec.num_actions}")
         self.num_frames = frames_of(config.num_actions, self.spec)
+        if needs_sim(self.predictor) and self.predictor.sampler.sim_source == "true":
+            raise ValueError("sim_source is 'true', but an environment is given no rendered simulation; choices: self")
+        warn_of_guidance(self.predictor.sampler.sim_guidance)
         self.starts = _starts(starts, self.predictor)
-        self.has_state = self.spec.state is not None and self.starts[0].state is not None
+        first = self.starts[0]
+        self.has_state = self.spec.state is not None and first.state is not None
+        self._ready(first)
+        if self.spec.state is not None and not self.has_state:
+            warnings.warn(f"{first.name}: no state, which the model was trained with", stacklevel=3)
         self.action_space = _action_space(config.num_actions, self.spec.action)
         self.observation_space = self._observation_space()
         self._has_warned = False
@@ -125,15 +134,7 @@ class World:
             raise ValueError(
                 f"start {chosen!r} does not exist; there are {len(self.starts)}: 0 .. {len(self.starts) - 1}"
             )
-        start = self.starts[int(chosen)]
-        if needs_sim(self.predictor) and start.sim is None:
-            try:
-                start = with_simulation(start, self.predictor.bundle)
-            except ValueError as error:
-                raise ValueError(f"{error} (to WorldModel.start, which makes starts)") from None
-        start = read_start(start, self.spec)
-        if self.has_state and start.state is None:
-            raise ValueError(f"{start.name}: no state, which this environment's observations hold")
+        start = self._ready(self.starts[int(chosen)])
         count = self.num_frames
         frames = np.repeat(np.stack(start.images)[:, None], count, axis=1)
         state = None if start.state is None else np.repeat(start.state[None], count, axis=0)
@@ -155,16 +156,21 @@ class World:
         return self._observation(chunk.frames, chunk.state, chunk.time_s)
 
     def read(self, action: Any) -> Float[np.ndarray, "m a"]:
-        """A step's actions. ValueError for another shape or NaN; what is out of range is said once and allowed."""
-        values = np.asarray(action, np.float32)
+        """A step's actions; numbers outside the training's range are said once.
+
+        Raises:
+            ValueError: another shape, NaN, or numbers far outside of what the layout declares.
+        """
+        given = np.asarray(action)
         layout, space = self.spec.action.layout, self.action_space
-        if values.shape != space.shape:
+        if given.dtype.kind not in "fiu":
+            raise ValueError(f"action is of type {given.dtype}; expected numbers")
+        if given.shape != space.shape:
             raise ValueError(
-                f"action of shape {list(values.shape)}; a step takes {list(space.shape or ())}:"
+                f"action of shape {list(given.shape)}; a step takes {list(space.shape or ())}:"
                 f" {self.config.num_actions} rows of layout {layout.name} ({', '.join(layout.slices)})"
             )
-        if bad := np.argwhere(~np.isfinite(values)).tolist():
-            raise ValueError(f"action {bad[0][0]}, number {bad[0][1]} is {values[tuple(bad[0])]}")
+        values = checked_table(given, layout, "action")
         outside = np.argwhere((values < space.low) | (values > space.high)).tolist()
         if outside and not self._has_warned:
             self._has_warned = True
@@ -177,10 +183,8 @@ class World:
         return values
 
     def rest(self, state: Float[np.ndarray, " s"] | None = None) -> Float[np.ndarray, "m a"]:
-        """A step's actions that ask the robot to stay in this state; without one, increments of nothing and zeros."""
-        layout = self.spec.action.layout
-        row = still_row(layout) if state is None else rest_row(state, self.spec)
-        return np.tile(row, (self.config.num_actions, 1)).astype(np.float32)
+        """A step's actions that ask the robot to stay. ValueError where they set what no state tells."""
+        return np.tile(rest_row(state, self.spec), (self.config.num_actions, 1)).astype(np.float32)
 
     def judge(self, before: Observation, action: np.ndarray, after: Observation, info: Info) -> tuple[float, bool]:
         """(reward, whether the episode has come to its end)."""
@@ -203,9 +207,9 @@ class World:
         return self.config.max_steps is not None and num_steps >= self.config.max_steps
 
     def picture(self, start: Start) -> UInt8[np.ndarray, "h w 3"]:
-        """The current pictures of all views in a row, each with its simulation where that is shown."""
+        """The current pictures of all views in a row, each with its simulation where the model makes one."""
         shown = [*start.images]
-        if self.config.render_sim and start.sim:
+        if self.config.render_sim and needs_sim(self.predictor) and start.sim:
             shown = [picture for pair in zip(start.images, start.sim, strict=True) for picture in pair]
         return np.concatenate(shown, axis=1)
 
@@ -213,6 +217,18 @@ class World:
         """Gymnasium's: one picture is rendered per step, so `render_fps` is the rate of steps."""
         fps = self.spec.fps
         return {"render_modes": ["rgb_array"], "render_fps": fps / self.num_frames, "fps": fps}
+
+    def _ready(self, start: Start) -> Start:
+        """A start as the model reads it, with a picture of the simulation where this sampler needs one."""
+        check_pictures(start, self.predictor.bundle)
+        if needs_sim(self.predictor) and start.sim is None:
+            try:
+                start = with_simulation(start, self.predictor.bundle)
+            except ValueError as error:
+                raise ValueError(f"{error} (to WorldModel.start, which makes starts)") from None
+        if self.has_state and start.state is None:
+            raise ValueError(f"{start.name}: no state, which this environment's observations hold")
+        return read_start(start, self.spec)
 
     def _observation(
         self,
@@ -333,7 +349,8 @@ def _starts(given: Sequence[Start] | str | Path | None, predictor: Predictor) ->
         if not given:
             raise ValueError("this model does not say what data it was trained on; give starts")
     if isinstance(given, str | Path):
-        return EpisodeStarts.of(given, predictor.spec, with_sim=needs_sim(predictor))
+        spec = predictor.spec
+        return EpisodeStarts.of(given, spec if needs_sim(predictor) else replace(spec, sim_views=()))
     if not given:
         raise ValueError("no starts; an environment needs at least one")
     return given

@@ -5,13 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import overload
 
-import numpy as np
-
 from simforcing.data.open import open_dataset
 from simforcing.data.spec import window_of
 from simforcing.data.windows import read_clip
-from simforcing.generation.start import Start
-from simforcing.types import DataSpec, Episode
+from simforcing.generation.start import Start, start_of_clip
+from simforcing.types import DataSpec, Episode, EpisodeSet
 
 
 def start_of(episode: Episode, spec: DataSpec, frame: int = 0) -> Start:
@@ -23,22 +21,8 @@ def start_of(episode: Episode, spec: DataSpec, frame: int = 0) -> Start:
     clip = read_clip(
         episode, frame, replace(window_of(spec), num_frames=2), spec.action.layout.dim, spec.stored_state_dim
     )
-    num_views = len(spec.views)
-    if not clip.view_present[:num_views].all():
-        missing = spec.views[int(np.argmin(clip.view_present[:num_views]))]
-        raise ValueError(f"episode {episode.name}: no view {missing}, which the model reads")
-    has_sim = bool(spec.sim_views) and bool(clip.view_present[num_views:].all())
-    has_state = bool(spec.stored_state_dim) and bool(clip.state_valid.all())
-    has_history = has_state and clip.history_valid is not None and bool(clip.history_valid.all())
-    return Start(
-        images=tuple(clip.frames[:num_views, 0]),
-        task=episode.task,
-        state=clip.state if has_state else None,
-        sim=tuple(clip.frames[num_views:, 0]) if has_sim else None,
-        history=clip.history if has_history else None,
-        cameras=clip.cameras,
-        name=f"{episode.name}, frame {frame}" if frame else episode.name,
-    )
+    start = start_of_clip(clip, spec)
+    return replace(start, name=f"{start.name}, frame {frame}") if frame else start
 
 
 class EpisodeStarts(Sequence[Start]):
@@ -48,30 +32,30 @@ class EpisodeStarts(Sequence[Start]):
         self.episodes, self.spec = list(episodes), spec
 
     @classmethod
-    def of(cls, path: str | Path, spec: DataSpec, *, with_sim: bool) -> "EpisodeStarts":
+    def of(cls, path: str | Path, spec: DataSpec) -> "EpisodeStarts":
         """Those of a set's episodes that have all of the model's views, and states where the model reads them.
 
-        Args:
-            with_sim: the simulation's views are needed too.
+        With the simulation where episodes store it, and then of them alone; else without.
 
         Raises:
             ValueError: a data set that means something else by its numbers than the model, or that has no such episode.
         """
-        spec = spec if with_sim else replace(spec, sim_views=())
-        data = open_dataset(path, cameras=spec.streams)
-        spec.check(data)
-        usable = [
-            episode
-            for episode in data.episodes
-            if set(spec.streams) <= {view.name for view in episode.views}
-            and (spec.state is None or episode.state is not None)
-        ]
-        if not usable:
-            raise ValueError(
-                f"{data.root}: no episode with all of {', '.join(spec.streams)}"
-                f"{'' if spec.state is None else ' and a state'}; episodes: {len(data.episodes)}"
-            )
-        return cls(usable, spec)
+        plain = replace(spec, sim_views=())
+        data = _opened(path, spec)
+        plain.check(data)
+        for wanted in (spec, plain):
+            usable = [
+                episode
+                for episode in data.episodes
+                if set(wanted.streams) <= {view.name for view in episode.views}
+                and (spec.state is None or episode.state is not None)
+            ]
+            if usable:
+                return cls(usable, wanted)
+        raise ValueError(
+            f"{data.root}: no episode with all of {', '.join(spec.views)}"
+            f"{'' if spec.state is None else ' and a state'}; episodes: {len(data.episodes)}"
+        )
 
     def __len__(self) -> int:
         return len(self.episodes)
@@ -84,3 +68,13 @@ class EpisodeStarts(Sequence[Start]):
         if isinstance(index, slice):
             return [start_of(episode, self.spec) for episode in self.episodes[index]]
         return start_of(self.episodes[index], self.spec)
+
+
+def _opened(path: str | Path, spec: DataSpec) -> EpisodeSet:
+    """A set with the model's views, and those of its simulation where they are stored."""
+    try:
+        return open_dataset(path, cameras=spec.streams)
+    except ValueError:
+        if not spec.sim_views:
+            raise
+        return open_dataset(path, cameras=spec.views)

@@ -202,15 +202,16 @@ def still_row(layout: Layout, targets: Float[np.ndarray, " a"] | None = None) ->
     return row
 
 
-def rest_row(state: Float[np.ndarray, " s"], spec: DataSpec) -> Float[np.ndarray, " a"]:
-    """The command that asks the robot to stay in this state.
+def rest_row(state: Float[np.ndarray, " s"] | None, spec: DataSpec) -> Float[np.ndarray, " a"]:
+    """The command that asks the robot to stay in this state; None: it is not known.
 
     Raises:
         ValueError: a target that the state does not hold, as of joints where it holds the tool's pose.
     """
     layout, targets = spec.action.layout, still_row(spec.action.layout)
     action = _without_rates(layout)
-    own = Layout(name="none", parts=()) if spec.state is None else _without_rates(spec.state.layout)
+    is_known = state is not None and spec.state is not None
+    own = _without_rates(spec.state.layout) if is_known else Layout(name="none", parts=())
     for name, columns in action.slices.items():
         if action.part(name).mode == "delta":
             continue

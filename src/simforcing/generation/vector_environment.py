@@ -22,6 +22,7 @@ from simforcing.generation.environment import (
 )
 from simforcing.generation.session import Session
 from simforcing.generation.start import Start
+from simforcing.generation.state import still_row
 from simforcing.generation.world_model import WorldModel
 
 
@@ -63,6 +64,7 @@ class WorldModelVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         self._observations: list[Observation] = [{}] * num_envs
         self._infos: list[Info] = [{}] * num_envs
         self._has_ended = np.zeros(num_envs, bool)
+        self._last = np.zeros((num_envs, self.world.spec.action.layout.dim), np.float32)  # each clip's last command
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -110,6 +112,7 @@ class WorldModelVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         if self.autoreset_mode is AutoresetMode.DISABLED and is_new.any():
             raise ResetNeeded(f"clips {np.flatnonzero(is_new).tolist()} have ended; reset them with reset_mask")
         values = self._read(actions, is_new)
+        self._last = values[:, -1]
         rewards, terminated = np.zeros(count), np.zeros(count, bool)
         if not is_new.all():  # clips that begin anew are stepped along with the others, and not looked at
             chunks = self._session.step(values)
@@ -147,7 +150,8 @@ class WorldModelVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         self._observations[index], self._infos[index] = begun.observation, begun.info
 
     def _read(self, actions: Any, is_new: Bool[np.ndarray, " n"]) -> Float[np.ndarray, "n m a"]:
-        values = np.asarray(actions, np.float32)
+        """The actions of each clip; one that has ended stays where its last command left it."""
+        values, layout = np.asarray(actions), self.world.spec.action.layout
         if values.shape != self.action_space.shape:
             raise ValueError(
                 f"actions of shape {list(values.shape)}; a step takes {list(self.action_space.shape or ())}"
@@ -155,7 +159,8 @@ class WorldModelVectorEnv(VectorEnv[Observation, np.ndarray, np.ndarray]):
         read = []
         for i, action in enumerate(values):
             try:
-                read.append(self.world.rest() if is_new[i] else self.world.read(action))
+                still = np.tile(still_row(layout, self._last[i]), (len(action), 1))
+                read.append(still if is_new[i] else self.world.read(action))
             except ValueError as error:
                 raise ValueError(f"clip {i}: {error}") from None
         return np.stack(read)
