@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from simforcing.data.picture_files import read_picture
 from simforcing.generation.sam3 import Sam3Options
 from simforcing.generation.segment import (
     AppearanceFile,
@@ -96,9 +97,28 @@ def test_an_empty_or_full_mask_is_refused(level: int, message: str, tmp_path: Pa
 
 def test_a_file_that_is_no_picture_is_refused_by_name(tmp_path: Path):
     (tmp_path / "text.png").write_text("no picture")
-    for name in ("text.png", "missing.png"):
-        with pytest.raises(ValueError, match=f"{name}: no mask can be read"):
+    for name, why in (("text.png", "cannot identify image file"), ("missing.png", "no such file")):
+        with pytest.raises(ValueError, match=f"{name}: {why}"):
             MaskFile(path=tmp_path / name).build()
+
+
+def test_a_mask_is_turned_as_its_photo_is(tmp_path: Path, rng: np.random.Generator):
+    """Both come from one camera that lay on its side."""
+    image, robot = scene(8, rng)
+    levels = np.where(robot, 255, 0).astype(np.uint8)
+    turned = Image.Exif()
+    turned[0x0112] = 8  # shown after a quarter turn counterclockwise
+    for name, pixels in (("photo.png", image), ("mask.png", levels)):
+        Image.fromarray(np.rot90(pixels, -1).copy()).save(tmp_path / name, exif=turned)
+    photo = read_picture(tmp_path / "photo.png")
+    np.testing.assert_array_equal(photo, image)
+    np.testing.assert_array_equal(MaskFile(path=tmp_path / "mask.png").build()(photo), robot)
+
+
+def test_a_mask_of_one_bit_is_a_mask(tmp_path: Path, rng: np.random.Generator):
+    image, robot = scene(8, rng)
+    path = written(tmp_path / "m.png", robot)
+    np.testing.assert_array_equal(MaskFile(path=path).build()(image), robot)
 
 
 def test_learnt_colours_find_the_robot_where_it_never_was(appearance: Appearance, rng: np.random.Generator):

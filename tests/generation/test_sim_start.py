@@ -9,13 +9,14 @@ from scipy.ndimage import binary_dilation
 
 from simforcing.data.backgrounds import MARGIN_PX
 from simforcing.data.open import open_dataset
+from simforcing.data.resize import resize_camera
 from simforcing.data.sim_background import look_from_json, look_to_json, simulation_look
 from simforcing.data.tabletop import TabletopSets
 from simforcing.data.video import VideoFrames, VideoWriter
 from simforcing.data.windows import MASK_LEVEL
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.sampler import stored_sampler
-from simforcing.generation.segment import MaskFileSegmenter
+from simforcing.generation.segment import CHOICES, MaskFileSegmenter
 from simforcing.generation.sim_start import (
     Filmed,
     Measured,
@@ -36,7 +37,7 @@ from simforcing.sim.replay import Layouts, replay
 from simforcing.sim.robots import robot_named
 from simforcing.sim.studio import Studio
 from simforcing.sim.tabletop import TabletopConfig
-from simforcing.types import Episode, EpisodeSet
+from simforcing.types import Episode, EpisodeSet, Resize
 from simforcing.types.calibration import Calibration, EpisodeFit, GroupFit, write_calibration
 from simforcing.types.cameras import camera_to_json
 from simforcing.types.files import write_json
@@ -177,6 +178,25 @@ def test_what_is_missing_and_what_could_be_given_is_one_line(pairs: EpisodeSet, 
         with_simulation(bare, bundle, background="blue")
     with pytest.raises(ValueError, match="a background of 2x2 pixels for a picture of 48x48"):
         with_simulation(start_of(pairs.episodes[0]), bundle, background=np.zeros((2, 2, 3), np.uint8))
+
+
+def test_every_way_to_cut_out_is_named_as_it_is_written(pairs: EpisodeSet, bundle: Bundle):
+    with pytest.raises(ValueError, match="cuts the robot out") as caught:
+        with_simulation(start_of(pairs.episodes[0], state=None), bundle)
+    for written in CHOICES:
+        assert written in str(caught.value)
+
+
+def test_a_camera_of_another_aspect_than_the_photo_is_refused_with_both(pairs: EpisodeSet, bundle: Bundle):
+    camera = pairs.episodes[0].view("real").camera
+    assert camera is not None
+    wide = replace(camera, size=(SIDE, 2 * SIDE))
+    with pytest.raises(ValueError, match=rf"camera of view real films {SIDE}x{2 * SIDE}, the picture is {SIDE}x{SIDE}"):
+        with_simulation(start_of(pairs.episodes[0], cameras=(wide,)), bundle)
+    twice = resize_camera(camera, Resize(height=2 * SIDE, width=2 * SIDE))
+    (sim,) = with_simulation(start_of(pairs.episodes[0], cameras=(twice,)), bundle).sim or ()
+    (same,) = with_simulation(start_of(pairs.episodes[0], cameras=(camera,)), bundle).sim or ()
+    np.testing.assert_array_equal(sim, same)
 
 
 def test_an_old_run_works_where_background_and_camera_are_given(pairs: EpisodeSet, bundle: Bundle):

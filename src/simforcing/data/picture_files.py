@@ -11,7 +11,7 @@ from simforcing.types import Resize
 from simforcing.types.episodes import ResizePolicy
 
 ASPECT_TOLERANCE = 0.02  # relative: a cut odd row, a side rounded to a multiple
-MODES = ("RGB", "RGBA", "L", "LA", "P")
+MODES = ("RGB", "RGBA", "L", "LA", "P", "1")
 
 
 def read_picture(path: Path) -> UInt8[np.ndarray, "h w 3"]:
@@ -37,6 +37,11 @@ def read_picture(path: Path) -> UInt8[np.ndarray, "h w 3"]:
         raise ValueError(f"{path}: {' '.join(str(error).replace(str(path), 'the file').split())}") from None
 
 
+def same_aspect(size: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whether pictures of these (height, width) show the same when one is scaled to the other."""
+    return abs(size[1] / size[0] * other[0] / other[1] - 1) <= ASPECT_TOLERANCE
+
+
 def of_aspect(
     picture: UInt8[np.ndarray, "h w 3"], size: tuple[int, int], policy: ResizePolicy | None, where: str
 ) -> UInt8[np.ndarray, "h2 w2 3"]:
@@ -50,7 +55,7 @@ def of_aspect(
         ValueError: another aspect and no policy; both are named.
     """
     height, width = picture.shape[:2]
-    if abs(width / height * size[0] / size[1] - 1) <= ASPECT_TOLERANCE:
+    if same_aspect((height, width), size):
         return picture
     if policy is None:
         raise ValueError(

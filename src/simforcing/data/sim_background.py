@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
-from PIL import Image
 
 from simforcing.data.backgrounds import BackgroundKind
 from simforcing.data.lerobot import episode_names
 from simforcing.data.pair_fields import background_path, require_fields, simulation_record
 from simforcing.data.pair_streams import PICTURED
+from simforcing.data.picture_files import read_picture
 from simforcing.data.resize import resize_frames
 from simforcing.types import Camera, EpisodeSet, Resize, from_json
 from simforcing.types.cameras import camera_from_json, camera_to_json
@@ -46,11 +46,10 @@ def background_reader(
 
 def background_picture(declared: dict[str, Any], root: Path, index: int, name: str) -> UInt8[np.ndarray, "h w 3"]:
     """The stored picture of one episode. ValueError, naming file and episode, where it cannot be read."""
-    path = background_path(declared, root, index)
     try:
-        return np.asarray(Image.open(path).convert("RGB"))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path}: the background of episode {name} cannot be read ({error})") from None
+        return read_picture(background_path(declared, root, index))
+    except ValueError as error:
+        raise ValueError(f"the background of episode {name}: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,16 +12,17 @@ import numpy as np
 from jaxtyping import Bool, UInt8
 from PIL import Image
 
+from simforcing.data.picture_files import read_picture
 from simforcing.data.windows import MASK_LEVEL
 from simforcing.generation.robot_mask import require_robot
 from simforcing.generation.sam3 import Sam3Options
 from simforcing.types.calibration import Appearance, Calibration, GroupFit, read_calibration
 
-CHOICES = (
-    "sam3:FOLDER_OR_HUB_ID[@WORDS | @X,Y;X,Y...] (SAM 3, by words or points in pixels)",
-    "mask:FILE (a picture, white where the robot is)",
-    "appearance:CALIBRATION.json[@GROUP_OR_EPISODE] (the colours that `simforcing calibrate` learnt)",
-)
+CHOICES = {  # how each is written -> what it is
+    "sam3:FOLDER_OR_HUB_ID[@WORDS | @X,Y;X,Y...]": "SAM 3, by words or points in pixels",
+    "mask:FILE": "a picture, white where the robot is",
+    "appearance:CALIBRATION.json[@GROUP_OR_EPISODE]": "the colours that `simforcing calibrate` learnt",
+}
 
 
 @runtime_checkable
@@ -40,11 +41,8 @@ class MaskFile:
     path: Path
 
     def build(self) -> "MaskFileSegmenter":
-        """Read it. ValueError where it is no picture."""
-        try:
-            levels = np.asarray(Image.open(self.path).convert("L"))
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise ValueError(f"{self.path}: no mask can be read ({' '.join(str(error).split())})") from None
+        """Read it, turned as the photo is by its EXIF tag. ValueError where it is no picture."""
+        levels = np.asarray(Image.fromarray(read_picture(self.path)).convert("L"))
         return MaskFileSegmenter(levels, str(self.path))
 
 
@@ -139,7 +137,8 @@ def segmenter_named(word: str) -> SegmenterConfig:
     if rest and kind == "appearance":
         path, _, group = rest.partition("@")
         return AppearanceFile(path=Path(path), group=group or None)
-    raise ValueError(f"unknown segmenter {word!r}; choices: {'; '.join(CHOICES)}")
+    choices = "; ".join(f"{written} ({what})" for written, what in CHOICES.items())
+    raise ValueError(f"unknown segmenter {word!r}; choices: {choices}")
 
 
 def _sam3(rest: str) -> Sam3Options:

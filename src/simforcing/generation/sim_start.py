@@ -11,8 +11,10 @@ import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
 from simforcing.data.backgrounds import clean_plate, plain
+from simforcing.data.picture_files import same_aspect
 from simforcing.data.resize import resize_camera, resize_frames
 from simforcing.data.sim_background import SimulationLook, look_from_json
+from simforcing.generation.given import stored_size
 from simforcing.generation.robot_mask import require_robot
 from simforcing.generation.segment import CHOICES, MaskFileSegmenter, Segmenter, group_named
 from simforcing.generation.start import Picture, Start
@@ -23,7 +25,6 @@ from simforcing.types.cameras import read_start
 from simforcing.types.files import read_json
 
 WORDS = ("white", "grey", "plate")  # backgrounds that need no picture
-KINDS = tuple(choice.partition(" ")[0] for choice in CHOICES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,6 +233,8 @@ def _filmed(
     """Robot, camera and state of one view. ValueError says all that is missing, and what could be given instead."""
     robot = bundle.spec.robot if look is None else look.robot
     own = start.cameras[view] if view < len(start.cameras) else None
+    if own is not None:
+        require_camera_of(start.images[view], own, bundle, view, start.name)
     shared = look.cameras[view] if look is not None and view < len(look.cameras) else None
     camera = own if own is not None else shared
     missing = [] if robot is not None else ["the name of the robot, which the run does not know"]
@@ -242,10 +245,27 @@ def _filmed(
     if missing or robot is None or camera is None:
         raise ValueError(
             f"{start.name}: this model reads a simulation of the first frame, which is not known: give its picture; or"
-            f" a segmenter that cuts the robot out of the photo ({', '.join(KINDS)}); or, to render it,"
+            f" a segmenter that cuts the robot out of the photo ({', '.join(CHOICES)}); or, to render it,"
             f" {' and '.join(missing)}"
         )
     return Filmed(robot=robot, camera=camera, measured=measured, robot_path=robot_path, name=start.name)
+
+
+def require_camera_of(photo: Picture, camera: Camera, bundle: Bundle, view: int, where: str) -> None:
+    """See that a camera's pictures can be this photo: stretched, it would put the robot where it is not.
+
+    Raises:
+        ValueError: another aspect than the photo's, or, of a photo in the model's own size, than the training frames'.
+    """
+    resize, name = bundle.spec.resize, bundle.spec.views[view]
+    size = (photo.shape[0], photo.shape[1])
+    known = [size, stored_size(bundle, name)] if size == (resize.height, resize.width) else [size]
+    if not any(same_aspect(camera.size, one) for one in known):
+        (rows, columns), (height, width) = camera.size, size
+        raise ValueError(
+            f"{where}: the camera of view {name} films {rows}x{columns}, the picture is {height}x{width}:"
+            " another aspect"
+        )
 
 
 def camera_in(word: str) -> Camera:
