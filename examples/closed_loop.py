@@ -39,12 +39,13 @@ def main() -> None:
         window=arguments.window,
     )
     space, rng = envs.single_action_space, np.random.default_rng(0)
+    centre = (space.low + space.high) / 2  # of a model without states, where to stay is not known
 
     seen, infos = envs.reset(seed=0)  # frames "n m h w 3", state "n m s" where the robot has one, time_s "n m"
     video, seconds = [seen["frames"][0][:1]], []
     for _ in range(arguments.num_steps):
-        # a policy would look at the frames; here each clip is asked to stay, and to move a little
-        stay = np.stack([envs.world.rest(rows[-1]) for rows in seen["state"]]) if "state" in seen else envs.world.rest()
+        # a policy would look at the frames; here each clip is asked to stay, and to move
+        stay = np.stack([envs.world.rest(rows[-1]) for rows in seen["state"]]) if "state" in seen else centre
         motion = rng.uniform(-REACH, REACH, envs.action_space.shape) * (space.high - space.low)
         begun = time.perf_counter()
         seen, *_, infos = envs.step(np.clip(stay + motion, space.low, space.high))  # rewards, endings, what is known
