@@ -210,8 +210,9 @@ def rest_row(state: Float[np.ndarray, " s"] | None, spec: DataSpec) -> Float[np.
     """
     layout, targets = spec.action.layout, still_row(spec.action.layout)
     action = _without_rates(layout)
-    is_known = state is not None and spec.state is not None
-    own = _without_rates(spec.state.layout) if is_known else Layout(name="none", parts=())
+    own = Layout(name="none", parts=())
+    if state is not None and spec.state is not None:
+        own = _without_rates(spec.state.layout)
     for name, columns in action.slices.items():
         if action.part(name).mode == "delta":
             continue
