@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from small_world import SIDE, commands, small_start, small_world
 
-from simforcing.generation.session import Session, chunk_seed, frames_of, held, shortest_window
+from simforcing.generation.session import Session, chunk_seed, frames_of, held, read_seed, shortest_window
 from simforcing.generation.start import clip_from
 from simforcing.types import Clip, layout_named
 from simforcing.types.layouts import Layout, Part
@@ -102,6 +102,8 @@ def test_held_increments_move_nothing_and_held_targets_stay():
     np.testing.assert_array_equal(kept[2:, -1], 0.02)
     turned = Layout(name="q", parts=(Part(kind="rotation", size=4, mode="delta", rotation="quaternion_wxyz"),))
     np.testing.assert_array_equal(held(np.full((1, 4), 0.5), 2, turned)[1], [1, 0, 0, 0])
+    closing = Layout(name="g", parts=(Part(kind="gripper", size=1, mode="delta", gripper="closed_0_open_1"),))
+    np.testing.assert_array_equal(held(np.ones((1, 1)), 3, closing), [[1], [0], [0]])
     np.testing.assert_array_equal(held(commands(0, 2), 3, layout_named("tabletop"))[2], commands(0, 2)[1])
 
 
@@ -136,10 +138,32 @@ def test_history_is_what_the_states_were():
     np.testing.assert_array_equal(history, [states[-5], states[-3]])
 
 
+def test_a_given_history_is_read_until_states_of_the_rollout_reach_as_far_back():
+    world = small_world(num_history=2, history_span_s=0.8)  # four and two frames before
+    given = np.random.default_rng(0).uniform(-0.3, 0.5, (2, 7)).astype(np.float32)
+    session = Session(world.predictor, [replace(small_start(), history=given)], [0])
+    state = session.starts[0].state
+    (chunk,) = session.step(commands(0, 1)[None])
+    assert chunk.state is not None
+    np.testing.assert_array_equal(session.starts[0].history, [given[0], given[1]])
+    (chunk,) = session.step(commands(0, 1)[None])
+    np.testing.assert_array_equal(session.starts[0].history, [given[1], state])
+    stood = Session(world.predictor, [small_start()], [0])
+    stood.step(commands(0, 1)[None])
+    np.testing.assert_array_equal(stood.starts[0].history, [state, state])
+
+
+def test_a_simulation_that_conditions_nothing_is_not_carried_on():
+    session = Session(PREDICTOR.using(sim_guidance=0.0), [small_start()], [0])
+    session.step(commands(0, 2)[None])
+    assert session.starts[0].sim is None
+    session.step(commands(1, 2)[None])
+
+
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ((1, 8, 6), r"actions of shape \[1, 8, 6\]; this session reads \[1, k, 7\].*translation, rotation, gripper"),
+        ((1, 8, 6), r"start 0: actions have shape \[8, 6\]; layout tabletop of this model reads \[k, 7\]"),
         ((2, 8, 7), r"this session reads \[1, k, 7\]"),
         ((1, 9, 7), "9 actions; one step of this model takes 1 to 8"),
         ((1, 0, 7), "0 actions"),
@@ -160,10 +184,12 @@ def test_commands_that_end_between_two_frames_are_refused():
 
 
 def test_starts_and_seeds_that_cannot_be_used_are_refused():
-    with pytest.raises(ValueError, match="1 starts and 2 seeds"):
+    with pytest.raises(ValueError, match="1 starts and 2 seeds; as many of both are needed"):
         Session(PREDICTOR, [small_start()], [0, 1])
     with pytest.raises(ValueError, match="seed is -1"):
         Session(PREDICTOR, [small_start()], [-1])
+    with pytest.raises(ValueError, match=r"seed is 1\.5; expected an integer"):
+        read_seed(1.5)
     with pytest.raises(ValueError, match="start 0: no first picture of the simulation"):
         Session(PREDICTOR, [replace(small_start(), sim=None)], [0])
     Session(PREDICTOR.using(sim_guidance=0.0), [replace(small_start(), sim=None)], [0])

@@ -83,9 +83,11 @@ def test_a_start_that_the_model_does_not_read_is_refused(start: Start, message: 
 
 
 def test_commands_that_the_model_does_not_read_are_refused():
-    with pytest.raises(ValueError, match=r"actions of shape \[7, 7\]; a window of this model holds 8 of layout tabl"):
+    with pytest.raises(ValueError, match=r"start 0: 7 actions; a window of this model holds 8"):
         clip_from(small_start(), commands(0, 7), SPEC)
     broken = commands(0, 8)
+    with pytest.raises(ValueError, match=r"start 0: actions have shape \[8, 6\]; layout tabletop"):
+        clip_from(small_start(), broken[:, :6], SPEC)
     broken[2, 3] = np.nan
-    with pytest.raises(ValueError, match="action 2, number 3 is nan"):
+    with pytest.raises(ValueError, match=r"start 0: action row 2, column 3 \(roll\) is nan"):
         clip_from(small_start(), broken, SPEC)

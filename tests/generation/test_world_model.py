@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from small_world import SIDE, commands, picture, small_start, small_world
 
 from simforcing.data.video import VideoFrames
@@ -18,7 +19,7 @@ from simforcing.generation.start import Start, clip_from
 from simforcing.generation.world_model import WorldModel
 from simforcing.models import pretrained
 from simforcing.models.pretrained import is_hub_id, model_folder
-from simforcing.types import NetworkInput, layout_named
+from simforcing.types import Camera, NetworkInput, layout_named
 from simforcing.types.conversions import StartState
 from simforcing.types.inputs import Commands
 
@@ -93,10 +94,18 @@ def test_a_rendering_of_the_simulation_conditions_in_place_of_the_models_own():
     assert made.sim_frames is not None
     np.testing.assert_array_equal(made.sim_frames, video)
     assert made.sampler.sim_source == "true"
-    with pytest.raises(ValueError, match=r"sim_video is uint8 \[1, 4, 16, 16, 3\]; these commands need uint8 \[1, 8"):
+    with pytest.raises(ValueError, match=r"sim_video is uint8 \[1, 5, 16, 16, 3\]; this model reads uint8 \[1, 13,"):
         WORLD.rollout(small_start(), commands(0, 12), sim_video=video[:, :5])
     with pytest.raises(ValueError, match="this model reads uint8"):
         WORLD.rollout(small_start(), commands(0, 12), sim_video=video[0])
+    with pytest.raises(ValueError, match=r"sim_video is uint8 \[1, 13, 16, 16, 3\]; this model reads uint8 \[1, 5,"):
+        WORLD.rollout(small_start(), commands(0, 4), sim_video=video)
+    with pytest.raises(ValueError, match=r"sim_video of view front: a picture of 16x10 \(aspect 0\.625\)"):
+        WORLD.rollout(small_start(), commands(0, 12), sim_video=video[:, :, :, :10])
+    with pytest.raises(ValueError, match=r"sim_video is int64 \[1, 1\]"):
+        WORLD.rollout(small_start(), commands(0, 12), sim_video=[[1]])
+    with pytest.raises(ValueError, match="sim_source is 'true', but a stream is given no rendered simulation"):
+        WORLD.stream(small_start(), commands(0, 12), sim_source="true")
 
 
 def test_pictures_with_task_and_state_are_a_start():
@@ -130,7 +139,7 @@ def broken(row: int, column: int, value: float) -> np.ndarray:
         (broken(2, 4, np.nan), r"action row 2, column 4 \(pitch\) is nan"),
         (broken(0, 0, 320.0), "translation.0. of row 0 is 320, layout tabletop declares -1 .. 1; is it of another"),
         (broken(1, 3, 90.0), "rotation.0. of row 1 is 90, layout tabletop declares -3.14"),
-        (np.array([["left"] * 7] * 8), "actions are of type <U4; expected numbers"),
+        (np.array([["left"] * 7] * 8), "action is of type <U4; expected numbers"),
     ],
 )
 def test_commands_of_another_layout_length_or_unit_are_refused(action: np.ndarray, message: str):
@@ -169,6 +178,87 @@ def test_pictures_that_the_model_does_not_read_are_refused(image: np.ndarray, me
         WORLD.start([image, image])
 
 
+def test_the_simulations_picture_is_checked_as_the_photo_is():
+    with pytest.raises(ValueError, match="start 0: sim of view front: a picture of 20x32"):
+        WORLD.predict(replace(small_start(), sim=(picture(1, 32)[:20],)), commands(0, 8))
+    with pytest.raises(ValueError, match="sim of view front is float32"):
+        WORLD.start(picture(0), sim=picture(1).astype(np.float32))
+
+
+def test_task_and_state_of_a_call_are_those_of_all_its_starts():
+    starts, actions = [small_start(i) for i in range(2)], np.stack([commands(i, 8) for i in range(2)])
+    state = [0.1] * 7
+    for i, made in enumerate(WORLD.rollouts(starts, actions, task="lift it", state=state)):
+        assert made.task == "lift it"
+        assert made.state is not None
+        np.testing.assert_array_equal(made.state[0], np.array(state, np.float32))
+        changed = replace(starts[i], task="lift it", state=np.array(state))
+        alone = WORLD.predict(changed, actions[i], seed=i)
+        assert np.abs(made.frames.astype(int) - alone.frames).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"actions": [commands(0, 8), commands(0, 7)]}, r"\[8, 7\] commands; rollouts of one call are equally long"),
+        ({"actions": [commands(0, 8)]}, "2 starts and commands of 1"),
+        ({"state": ["left"] * 7}, "state is of type <U4; expected numbers"),
+        ({"state": [[0.0], [0.0, 1.0]]}, "state rows differ in length"),
+        ({"sim_video": [np.zeros((1, 9, SIDE, SIDE, 3), np.uint8)]}, "1 sim_videos for 2 starts"),
+    ],
+)
+def test_what_no_rollouts_can_be_made_of_is_said_in_one_line(how: dict, message: str):
+    given = {"actions": [commands(0, 8), commands(1, 8)], **how}
+    with pytest.raises(ValueError, match=message):
+        WORLD.rollouts([small_start(0), small_start(1)], **given)
+
+
+def test_seeds_of_numpy_are_seeds():
+    made = WORLD.predict(small_start(), commands(0, 8), seed=np.int64(3))
+    np.testing.assert_array_equal(made.frames, WORLD.predict(small_start(), commands(0, 8), seed=3).frames)
+    assert type(made.seed) is int
+
+
+def test_commands_that_end_between_frames_are_refused_before_any_window_is_made(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Session, "step", lambda *given: pytest.fail("a window was made"))
+    odd = small_world(num_actions=12)
+    with pytest.raises(ValueError, match="13 actions end between two frames"):
+        odd.rollout(small_start(), commands(0, 13))
+
+
+def test_cameras_of_a_start_are_brought_to_its_pictures():
+    camera = Camera(size=(20, 32), intrinsics=np.array([[40.0, 0, 16], [0, 40, 10], [0, 0, 1]]), pose=np.eye(4))
+    photo = picture(0, 32)[:20]
+    how = {"state": small_start().state, "sim": picture(1)}
+    start = WORLD.start(photo, cameras=[camera], resize="pad", **how)
+    assert start.cameras[0] is not None
+    assert start.cameras[0].intrinsics is not None
+    assert start.cameras[0].size == (16, 16)
+    np.testing.assert_allclose(start.cameras[0].intrinsics[0, 0], 20)
+    with pytest.raises(ValueError, match="camera of view front is of 20x32 pixels, of another aspect"):
+        WORLD.start(picture(0), cameras=[camera], **how)
+    with pytest.raises(ValueError, match="2 cameras; give one of each view"):
+        WORLD.start(photo, cameras=[camera] * 2, resize="pad", **how)
+
+
+def test_the_robot_is_cut_out_of_the_photo_as_it_is(tmp_path: Path):
+    photo = picture(0, 32)[:20]
+    mask = np.zeros(photo.shape[:2], np.uint8)
+    mask[:, 8:16] = 255
+    Image.fromarray(mask).save(tmp_path / "robot.png")
+    how = {"state": small_start().state, "background": "white", "resize": "crop"}
+    start = WORLD.start(photo, segmenter=f"mask:{tmp_path / 'robot.png'}", **how)
+    cut = np.where(mask[..., None] > 0, photo, 255).astype(np.uint8)
+    wanted = WORLD.start(photo, sim=cut, state=how["state"], resize="crop")
+    assert start.sim is not None
+    assert wanted.sim is not None
+    np.testing.assert_array_equal(start.sim[0], wanted.sim[0])
+    with pytest.raises(ValueError, match="unknown segmenter 'masks:a'; choices"):
+        WORLD.start(photo, segmenter="masks:a", **how)
+    with pytest.raises(ValueError, match="arguments of WorldModel"):
+        WORLD.predict(replace(small_start(), sim=None), commands(0, 8))
+
+
 def test_a_policy_brings_another_aspect_to_the_trainings():
     state, sim = small_start().state, picture(1)
     for policy in ("pad", "crop", "squash"):
@@ -182,6 +272,8 @@ def test_missing_states_and_strange_strengths_are_said_and_allowed():
         WORLD.predict(replace(start, state=None), action)
     with pytest.warns(UserWarning, match=r"sim_guidance is 1\.5; it is known to help within 0 \.\. 1"):
         WORLD.predict(start, action, sim_guidance=1.5)
+    with pytest.warns(UserWarning, match=r"sim_guidance is -0\.5; it is known to help within"):
+        WORLD.predict(start, action, sim_guidance=-0.5)
     with pytest.raises(ValueError, match="unknown argument 'steps'; choices: task, state, num_steps"):
         WORLD.predict(start, action, steps=3)
 

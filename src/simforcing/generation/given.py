@@ -7,13 +7,25 @@ import numpy as np
 from jaxtyping import Float
 
 from simforcing.data.action_files import checked_table
-from simforcing.data.picture_files import of_aspect
+from simforcing.data.picture_files import of_aspect, same_aspect
+from simforcing.data.resize import resize_camera
 from simforcing.generation.start import Picture, Start
 from simforcing.models.bundle import Bundle
-from simforcing.types import DataSpec, NetworkInput
+from simforcing.types import Camera, DataSpec, NetworkInput, Resize
 from simforcing.types.episodes import ResizePolicy
 
 FAR = {"min_max": 2.0, "quantile": 3.0, "mean_std": 5.0}  # normalised: training lies within about 1, 1 and 3
+
+
+def as_numbers(value: Any, what: str) -> np.ndarray:
+    """A table, or a row, of whatever it was handed in as. ValueError where it holds no numbers."""
+    try:
+        given = np.asarray(value)
+    except ValueError:
+        raise ValueError(f"{what} rows differ in length; expected one table of numbers") from None
+    if given.dtype.kind not in "fiu":
+        raise ValueError(f"{what} is of type {given.dtype}; expected numbers")
+    return given
 
 
 def checked_actions(actions: Any, spec: DataSpec) -> Float[np.ndarray, "k a"]:
@@ -22,10 +34,7 @@ def checked_actions(actions: Any, spec: DataSpec) -> Float[np.ndarray, "k a"]:
     Raises:
         ValueError: another width, no commands, NaN, or numbers far outside of what the layout declares.
     """
-    given = np.asarray(actions)
-    if given.dtype.kind not in "fiu":
-        raise ValueError(f"actions are of type {given.dtype}; expected numbers")
-    checked = checked_table(given, spec.action.layout, "action")
+    checked = checked_table(as_numbers(actions, "action"), spec.action.layout, "action")
     warn_of_range(checked, spec.action, "action")
     return checked
 
@@ -86,3 +95,16 @@ def fitted_picture(picture: Any, bundle: Bundle, view: str, policy: ResizePolicy
     if given.shape[:2] == own:
         return given
     return of_aspect(given, stored_size(bundle, view), policy, f"{what} of view {view}")
+
+
+def fitted_camera(camera: Camera, picture: Picture, fitted: Picture, policy: ResizePolicy | None, what: str) -> Camera:
+    """The camera of a picture, of any size, as one of the picture brought to the training's aspect.
+
+    Raises:
+        ValueError: the camera is of another aspect than its picture.
+    """
+    (height, width), (rows, columns) = camera.size, picture.shape[:2]
+    if not same_aspect((height, width), (rows, columns)):
+        raise ValueError(f"{what} is of {height}x{width} pixels, of another aspect than its picture's {rows}x{columns}")
+    size = Resize(height=fitted.shape[0], width=fitted.shape[1], policy=policy or "squash")
+    return resize_camera(camera, size)

@@ -4,21 +4,21 @@ What is carried from chunk to chunk is the last frame of every view, the last fr
 the state; they are encoded again, as a first picture is (method, sections 1 and 6).
 """
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 from jaxtyping import Float
-from scipy.spatial.transform import Rotation
 
+from simforcing.data.action_files import checked_table
 from simforcing.data.windows import TIME_SLACK
 from simforcing.generation.chunks import Chunk, Video
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.start import Start, clip_from, read_start
-from simforcing.generation.state import carry_state
+from simforcing.generation.state import carry_state, still_row
 from simforcing.types import Clip, DataSpec, Layout, check_seed
-from simforcing.types.rotations import write_rotations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class _Live:
 
     Args:
         start: the current pictures, state, and states before it.
-        past: states at the frames before, as far back as a history reaches, oldest first; None without a state.
+        past: states at the frames before, as far back as a history reaches or more, oldest first; None without a state.
         num_frames: generated so far.
     """
 
@@ -60,16 +60,18 @@ class Session:
         self,
         predictor: Predictor,
         starts: Sequence[Start],
-        seeds: Sequence[int],
+        seeds: Sequence[SupportsIndex],
         *,
         window: Literal["short", "whole"] = "whole",
     ) -> None:
         if not starts or len(starts) != len(seeds):
-            raise ValueError(f"{len(starts)} starts and {len(seeds)} seeds; a session needs one seed for each start")
+            raise ValueError(
+                f"{len(starts)} starts and {len(seeds)} seeds; as many of both are needed, and at least one"
+            )
         self.predictor, self.spec, self.window = predictor, predictor.spec, window
         self._live = [self._begin(start, seed) for start, seed in zip(starts, seeds, strict=True)]
 
-    def restart(self, index: int, start: Start, seed: int) -> None:
+    def restart(self, index: int, start: Start, seed: SupportsIndex) -> None:
         """Begin one of the clips anew, from another start; the others go on. ValueError as for a new session."""
         self._live[index] = self._begin(start, seed)
 
@@ -97,7 +99,8 @@ class Session:
             ValueError: commands that the model does not read, or a missing or superfluous simulation; the session
                 stays as it was.
         """
-        num_frames = self._frames_of(actions)
+        actions = self._read(actions)
+        num_frames = frames_of(actions.shape[1], self.spec)
         window = shortest_window(self.predictor, num_frames) if self.window == "short" else self.predictor
         clips = [
             self._clip(live, action, window.spec, None if sim_video is None else sim_video[i])
@@ -120,28 +123,28 @@ class Session:
         self._live = [self._after(live, chunk) for live, chunk in zip(self._live, chunks, strict=True)]
         return chunks
 
-    def _begin(self, start: Start, seed: int) -> _Live:
-        check_seed(seed)
+    def _begin(self, start: Start, seed: SupportsIndex) -> _Live:
+        own_seed = read_seed(seed)
         ready = read_start(start, self.spec)
         if needs_sim(self.predictor) and ready.sim is None:
             raise ValueError(
                 f"{start.name}: no first picture of the simulation, which conditions this model's video; give one"
                 " (generation/sim_start.py makes it from the picture), or sim_guidance 0"
             )
-        return _Live(start=ready, seed=seed, past=None if ready.state is None else ready.state[None][:0])
+        return _Live(start=ready, seed=own_seed, past=states_before(ready, self.spec))
 
-    def _frames_of(self, actions: Float[np.ndarray, "b k a"]) -> int:
-        """How many frames these commands lead to."""
+    def _read(self, actions: Float[np.ndarray, "b k a"]) -> Float[np.ndarray, "b k a"]:
+        """The commands of each clip in float32."""
         layout, num_actions = self.spec.action.layout, self.spec.num_actions
-        if actions.ndim != 3 or len(actions) != len(self._live) or actions.shape[2] != layout.dim:
+        if actions.ndim != 3 or len(actions) != len(self._live):
             raise ValueError(
                 f"actions of shape {list(actions.shape)}; this session reads [{len(self._live)}, k, {layout.dim}]:"
                 f" its clips, commands, and layout {layout.name} ({', '.join(layout.slices)})"
             )
-        given = actions.shape[1]
-        if not 1 <= given <= num_actions:
-            raise ValueError(f"{given} actions; one step of this model takes 1 to {num_actions}")
-        return frames_of(given, self.spec)
+        if not 1 <= actions.shape[1] <= num_actions:
+            raise ValueError(f"{actions.shape[1]} actions; one step of this model takes 1 to {num_actions}")
+        pairs = zip(self._live, actions, strict=True)
+        return np.stack([checked_table(action, layout, f"{live.start.name}: action") for live, action in pairs])
 
     def _clip(self, live: _Live, action: np.ndarray, spec: DataSpec, sim_video: Video | None) -> Clip:
         """The window that begins now, the last command held to its end."""
@@ -150,7 +153,7 @@ class Session:
         if wanted != (sim_video is not None):
             raise ValueError(
                 f"{live.start.name}: sim_video is {'missing' if wanted else 'given'}; it is read with sim_source true"
-                " and sim_guidance above 0, and only then"
+                " and a sim_guidance other than 0, and only then"
             )
         if sim_video is not None:
             shape = (len(spec.sim_views), frames_of(len(action), spec), *clip.frames.shape[2:])
@@ -175,9 +178,9 @@ class Session:
         moved = replace(
             start,
             images=tuple(frame.copy() for frame in chunk.frames[:, -1]),
-            sim=start.sim if chunk.sim_frames is None else tuple(frame.copy() for frame in chunk.sim_frames[:, -1]),
+            sim=None if chunk.sim_frames is None else tuple(frame.copy() for frame in chunk.sim_frames[:, -1]),
             state=start.state if state is None else state[-1],
-            history=None if past is None else past[[-min(back, len(past)) for back in frames_back(self.spec)]],
+            history=None if past is None else past[[-back for back in frames_back(self.spec)]],
         )
         num_frames = live.num_frames + chunk.frames.shape[1]
         return _Live(start=moved, seed=live.seed, past=past, num_chunks=live.num_chunks + 1, num_frames=num_frames)
@@ -192,6 +195,26 @@ def frames_back(spec: DataSpec) -> list[int]:
     """How many frames before a window each state of the history was measured, oldest first; one, if none is read."""
     times_s = spec.history_span_s * np.arange(spec.num_history, 0, -1) / max(spec.num_history, 1)
     return np.ceil(times_s * spec.fps - TIME_SLACK).astype(int).clip(1).tolist() or [1]
+
+
+def states_before(start: Start, spec: DataSpec) -> Float[np.ndarray, "p s"] | None:
+    """At the frames before a start: the states given, each until the next; without any the robot stood still."""
+    back = frames_back(spec)
+    if start.state is None:
+        return None
+    if start.history is None:
+        return np.repeat(start.state[None], back[0], axis=0)
+    return np.repeat(start.history, -np.diff([*back, 0]), axis=0)
+
+
+def read_seed(seed: Any) -> int:
+    """The seed as an integer of Python. ValueError where it is none, or none that a generator takes."""
+    try:
+        read = operator.index(seed)
+    except TypeError:
+        raise ValueError(f"seed is {seed!r}; expected an integer") from None
+    check_seed(read)
+    return read
 
 
 def chunk_seed(seed: int, index: int) -> int:
@@ -221,13 +244,7 @@ def shortest_window(predictor: Predictor, num_frames: int) -> Predictor:
 
 
 def held(action: Float[np.ndarray, "k a"], count: int, layout: Layout) -> Float[np.ndarray, "k2 a"]:
-    """The commands, then what keeps the robot where they leave it: last targets again, increments of zero."""
+    """The commands, then what keeps the robot where they leave it: last targets again, increments of nothing."""
     if len(action) == count:
         return action
-    row = action[-1].copy()
-    for name, columns in layout.slices.items():
-        part = layout.part(name)
-        if part.mode == "delta" and part.kind != "gripper":
-            still = 0.0 if part.rotation is None else write_rotations(Rotation.identity(1), part.rotation)[0]
-            row[columns] = still * part.scale
-    return np.concatenate([action, np.repeat(row[None], count - len(action), axis=0)])
+    return np.concatenate([action, np.repeat(still_row(layout, action[-1])[None], count - len(action), axis=0)])

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float, UInt8
 
+from simforcing.data.action_files import checked_table
 from simforcing.data.resize import resize_camera, resize_frames
 from simforcing.types import Camera, Clip, DataSpec
 
@@ -126,15 +127,10 @@ def clip_from(start: Start, action: Float[np.ndarray, "k a"], spec: DataSpec) ->
 
 def read_action(start: Start, action: Float[np.ndarray, "k a"], spec: DataSpec) -> Float[np.ndarray, "k a"]:
     """The commands in float32. ValueError where their number, width or values are not what the model reads."""
-    layout = spec.action.layout
-    if action.ndim != 2 or action.shape != (spec.num_actions, layout.dim):
-        raise ValueError(
-            f"{start.name}: actions of shape {list(action.shape)}; a window of this model holds {spec.num_actions} of"
-            f" layout {layout.name} ({layout.dim} numbers: {', '.join(layout.slices)})"
-        )
-    if bad := np.argwhere(~np.isfinite(action)).tolist():
-        raise ValueError(f"{start.name}: action {bad[0][0]}, number {bad[0][1]} is {action[tuple(bad[0])]}")
-    return action.astype(np.float32)
+    values = checked_table(action, spec.action.layout, f"{start.name}: action")
+    if len(values) != spec.num_actions:
+        raise ValueError(f"{start.name}: {len(values)} actions; a window of this model holds {spec.num_actions}")
+    return values
 
 
 def read_state(start: Start, spec: DataSpec) -> Float[np.ndarray, " s"] | None:

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 from jaxtyping import Float
@@ -12,15 +12,23 @@ from jaxtyping import Float
 from simforcing.data.resize import resize_frames
 from simforcing.generation.chunks import Chunk, Rollout, Video
 from simforcing.generation.familiarity import stored_familiarity
-from simforcing.generation.given import checked_actions, fitted_picture
+from simforcing.generation.given import (
+    as_numbers,
+    check_pictures,
+    checked_actions,
+    fitted_camera,
+    fitted_picture,
+    warn_of_guidance,
+)
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.sampler import SamplerConfig, stored_sampler
-from simforcing.generation.session import Session, frames_of, needs_sim
+from simforcing.generation.segment import segmenter_named
+from simforcing.generation.session import Session, frames_of, needs_sim, read_seed
 from simforcing.generation.sim_start import with_simulation
 from simforcing.generation.start import Picture, Start, read_start
 from simforcing.models.bundle import Bundle, load_bundle
 from simforcing.models.pretrained import model_folder
-from simforcing.types import Layout
+from simforcing.types import Camera, Layout
 from simforcing.types.episodes import ResizePolicy
 
 
@@ -107,8 +115,9 @@ class WorldModel:
         images: np.ndarray | Sequence[np.ndarray],
         *,
         task: str = "",
-        state: Float[np.ndarray, " s"] | None = None,
+        state: Float[np.ndarray, " s"] | Sequence[float] | None = None,
         sim: np.ndarray | Sequence[np.ndarray] | None = None,
+        cameras: Sequence[Camera | None] = (),
         resize: ResizePolicy | None = None,
         **simulation: Any,
     ) -> Start:
@@ -119,23 +128,41 @@ class WorldModel:
         Args:
             images: one, or one of each view, uint8 RGB of any size.
             sim: the simulation at that moment, likewise.
+            cameras: of the images, one of each view, in the robot's base frame; for the simulation's picture, and for
+                models that read maps.
             resize: how pictures of another aspect than the training's are brought to it; None: they are refused.
-            simulation: how else the simulation's picture is made: see `generation.sim_start.with_simulation`.
+            simulation: how else the simulation's picture is made: see `generation.sim_start.with_simulation`. A
+                `segmenter` may also be named, as on the command line; it and `background` see the images as they are.
 
         Raises:
             ValueError: pictures or a state that are not what the model reads, or no way to the simulation's picture.
         """
-        pictures = self._pictures(images, resize, "image")
-        given = None if sim is None else self._pictures(sim, resize, "sim")
-        return self._ready(Start(images=pictures, task=task, state=state, sim=given), self.predictor, **simulation)
+        raw = self._one_each(images, "image")
+        pictures = self._fitted(raw, resize, "image")
+        if len(cameras) not in (0, len(raw)):
+            raise ValueError(f"{len(cameras)} cameras; give one of each view, or none: {', '.join(self.views)}")
+        known = [
+            None if camera is None else fitted_camera(camera, whole, fitted, resize, f"camera of view {view}")
+            for view, camera, whole, fitted in zip(self.views, cameras, raw, pictures, strict=False)
+        ]
+        numbers = None if state is None else as_numbers(state, "state")
+        start = Start(images=pictures, task=task, state=numbers, cameras=tuple(known))
+        if sim is not None:
+            start = replace(start, sim=self._fitted(self._one_each(sim, "sim"), resize, "sim"))
+        elif simulation.get("segmenter") is not None and needs_sim(self.predictor):
+            start, simulation = self._cut_out(start, raw, resize, simulation), {}
+        elif isinstance(simulation.get("background"), np.ndarray):
+            behind = fitted_picture(simulation["background"], self.bundle, self.views[0], resize, "background")
+            simulation = {**simulation, "background": behind}
+        return self._ready(start, self.predictor, **simulation)
 
     def predict(
         self,
         start: Start | np.ndarray | Sequence[np.ndarray],
         actions: np.ndarray,
         *,
-        seed: int = 0,
-        sim_video: np.ndarray | None = None,
+        seed: SupportsIndex = 0,
+        sim_video: Any = None,
         **changes: Any,
     ) -> Rollout:
         """Video of one window at most.
@@ -150,8 +177,8 @@ class WorldModel:
         Raises:
             ValueError: anything that the model does not read, in one line that names both sides.
         """
-        given = checked_actions(actions, self.spec)
-        if len(given) > self.num_actions:
+        given = as_numbers(actions, "action")
+        if given.ndim and len(given) > self.num_actions:
             raise ValueError(f"{len(given)} actions; predict takes at most {self.num_actions}, rollout any number")
         return self.rollout(start, given, seed=seed, sim_video=sim_video, **changes)
 
@@ -160,42 +187,47 @@ class WorldModel:
         start: Start | np.ndarray | Sequence[np.ndarray],
         actions: np.ndarray,
         *,
-        seed: int = 0,
-        sim_video: np.ndarray | None = None,
+        seed: SupportsIndex = 0,
+        sim_video: Any = None,
         **changes: Any,
     ) -> Rollout:
         """Video of any number of commands, chunk after chunk; arguments and errors as `predict`."""
         videos = None if sim_video is None else [sim_video]
-        given = checked_actions(actions, self.spec)[None]
-        return self.rollouts([self._as_start(start, changes)], given, [seed], sim_video=videos, **changes)[0]
+        return self.rollouts([start], [actions], [seed], sim_video=videos, **changes)[0]
 
     def rollouts(
         self,
-        starts: Sequence[Start],
-        actions: np.ndarray,
-        seeds: Sequence[int] | None = None,
+        starts: Sequence[Start | np.ndarray | Sequence[np.ndarray]],
+        actions: np.ndarray | Sequence[np.ndarray],
+        seeds: Sequence[SupportsIndex] | None = None,
         *,
-        sim_video: Sequence[np.ndarray] | None = None,
+        sim_video: Sequence[Any] | None = None,
         **changes: Any,
     ) -> list[Rollout]:
-        """Many at once, each under its own commands (b, k, a); clip i has seed i where none are given."""
-        actions = np.stack([checked_actions(action, self.spec) for action in actions])
-        seeds = list(range(len(starts))) if seeds is None else list(seeds)
+        """Many at once, each under its own commands (b, k, a); clip i has seed i where none are given.
+
+        All is checked before anything is generated; `task` and `state` are those of every start.
+        """
+        commands = self._equally_many(actions, len(starts))
+        num_frames = frames_of(commands.shape[1], self.spec)
+        own_seeds = [read_seed(seed) for seed in (range(len(starts)) if seeds is None else seeds)]
         predictor = self._using(changes, with_video=sim_video is not None)
-        videos = None if sim_video is None else [self._rendering(video) for video in sim_video]
+        begun = [self._as_start(start, changes) for start in starts]
+        videos = None if sim_video is None else [self._rendering(video, 1 + num_frames) for video in sim_video]
         if videos is not None:
-            pairs = zip(starts, videos, strict=True)
-            starts = [replace(start, sim=tuple(video[:, 0])) for start, video in pairs]
-        session = Session(predictor, [self._ready(start, predictor) for start in starts], seeds)
+            if len(videos) != len(begun):
+                raise ValueError(f"{len(videos)} sim_videos for {len(begun)} starts")
+            begun = [replace(start, sim=tuple(video[:, 0])) for start, video in zip(begun, videos, strict=True)]
+        session = Session(predictor, [self._ready(start, predictor) for start in begun], own_seeds)
         begun, made = session.starts, [[] for _ in starts]
-        for at in range(0, actions.shape[1], self.num_actions):
-            part = actions[:, at : at + self.num_actions]
+        for at in range(0, commands.shape[1], self.num_actions):
+            part = commands[:, at : at + self.num_actions]
             frames = slice(frames_of(at, self.spec) + 1, frames_of(at + part.shape[1], self.spec) + 1)
             chunks = session.step(part, None if videos is None else [video[:, frames] for video in videos])
             for mine, chunk in zip(made, chunks, strict=True):
                 mine.append(chunk)
         how = {"views": self.views, "sampler": predictor.sampler}
-        together = zip(begun, made, seeds, strict=True)
+        together = zip(begun, made, own_seeds, strict=True)
         return [Rollout.joined(start, mine, seed=seed, **how) for start, mine, seed in together]
 
     def stream(
@@ -203,7 +235,7 @@ class WorldModel:
         start: Start | np.ndarray | Sequence[np.ndarray],
         actions: np.ndarray | Iterable[np.ndarray],
         *,
-        seed: int = 0,
+        seed: SupportsIndex = 0,
         **changes: Any,
     ) -> Iterator[Chunk]:
         """Chunks as they come, in memory that stays the same; arguments are checked at once.
@@ -213,6 +245,8 @@ class WorldModel:
                 next ones after a chunk was taken, so they may depend on it.
         """
         predictor = self._using(changes)
+        if needs_sim(predictor) and predictor.sampler.sim_source == "true":
+            raise ValueError("sim_source is 'true', but a stream is given no rendered simulation; choices: self")
         ready = self._ready(self._as_start(start, changes), predictor)
         session = Session(predictor, [ready], [seed])
         if isinstance(actions, np.ndarray):
@@ -231,34 +265,62 @@ class WorldModel:
             changed["sim_source"] = "true"
         predictor = self.predictor.using(**changed) if changed else self.predictor
         w = predictor.sampler.sim_guidance
-        if w > 1:
-            warnings.warn(f"sim_guidance is {w:g}; it is known to help within 0 .. 1", stacklevel=4)
-        if "sim_guidance" in changed and w > 0 and not self.bundle.model.config.sim_condition:
+        warn_of_guidance(w)
+        if "sim_guidance" in changed and w != 0 and not self.bundle.model.config.sim_condition:
             warnings.warn(f"sim_guidance is {w:g}, but this model has no simulation condition", stacklevel=4)
         return predictor
 
     def _as_start(self, start: Start | np.ndarray | Sequence[np.ndarray], changes: dict[str, Any]) -> Start:
         """Pictures as a start, and its task and state replaced where the call gives them."""
-        own = start if isinstance(start, Start) else Start(images=self._pictures(start, None, "image"))
-        return replace(own, **{name: changes[name] for name in ("task", "state") if name in changes})
+        if not isinstance(start, Start):
+            start = Start(images=self._fitted(self._one_each(start, "image"), None, "image"))
+        if "task" in changes:
+            start = replace(start, task=changes["task"])
+        if "state" in changes:  # states before another one say nothing
+            state = None if changes["state"] is None else as_numbers(changes["state"], "state")
+            start = replace(start, state=state, history=None)
+        return start
 
-    def _pictures(
-        self, images: np.ndarray | Sequence[np.ndarray], policy: ResizePolicy | None, what: str
-    ) -> tuple[Picture, ...]:
-        """A picture of each view, in the aspect of the training's."""
+    def _equally_many(self, actions: np.ndarray | Sequence[np.ndarray], num_starts: int) -> np.ndarray:
+        """Commands of each start, in one array."""
+        read = [checked_actions(rows, self.spec) for rows in actions]
+        if not read or len(read) != num_starts:
+            raise ValueError(f"{num_starts} starts and commands of {len(read)}; as many of both are needed")
+        if len({len(rows) for rows in read}) > 1:
+            raise ValueError(f"{[len(rows) for rows in read]} commands; rollouts of one call are equally long")
+        return np.stack(read)
+
+    def _one_each(self, images: np.ndarray | Sequence[np.ndarray], what: str) -> tuple[Any, ...]:
+        """As many pictures as views."""
         given = [images] if isinstance(images, np.ndarray) and images.ndim == 3 else list(images)
         if len(given) != len(self.views):
             raise ValueError(f"{len(given)} {what}s; this model reads one of each view: {', '.join(self.views)}")
-        pairs = zip(self.views, given, strict=True)
+        return tuple(given)
+
+    def _fitted(self, pictures: Sequence[Any], policy: ResizePolicy | None, what: str) -> tuple[Picture, ...]:
+        """A picture of each view, in the aspect of the training's."""
+        pairs = zip(self.views, pictures, strict=True)
         return tuple(fitted_picture(picture, self.bundle, view, policy, what) for view, picture in pairs)
+
+    def _cut_out(
+        self, start: Start, raw: tuple[Picture, ...], policy: ResizePolicy | None, simulation: dict[str, Any]
+    ) -> Start:
+        """The start with the robot cut out of the pictures as they are, whose pixels masks and points are of."""
+        given = simulation["segmenter"]
+        segmenter = segmenter_named(given).build() if isinstance(given, str) else given
+        cut = with_simulation(replace(start, images=raw), self.bundle, **{**simulation, "segmenter": segmenter})
+        assert cut.sim is not None
+        return replace(start, sim=self._fitted(cut.sim, policy, "sim"))
 
     def _ready(self, start: Start, predictor: Predictor, **simulation: Any) -> Start:
         """The start as the model reads it, with a picture of the simulation where this sampler needs one."""
-        for view, picture in zip(self.views, start.images, strict=False):
-            fitted_picture(picture, self.bundle, view, None, f"{start.name}: image")
+        check_pictures(start, self.bundle)
         checked = read_start(start, self.spec)
         if needs_sim(predictor) and start.sim is None:
-            checked = read_start(with_simulation(start, self.bundle, **simulation), self.spec)
+            try:
+                checked = read_start(with_simulation(start, self.bundle, **simulation), self.spec)
+            except ValueError as error:
+                raise ValueError(f"{error} (arguments of WorldModel.start)") from None
         elif simulation:
             raise ValueError(f"{', '.join(simulation)}: no picture of the simulation is made, as none is needed")
         if self.spec.state is not None and start.state is None:
@@ -269,14 +331,17 @@ class WorldModel:
                 warnings.warn(f"{start.name}: view {view} is unlike the training's pictures: {fault}", stacklevel=4)
         return checked
 
-    def _rendering(self, video: np.ndarray) -> Video:
-        """A given simulation in the model's size."""
-        if video.ndim != 5 or len(video) != len(self.spec.sim_views) or video.dtype != np.uint8:
+    def _rendering(self, video: Any, num_frames: int) -> Video:
+        """A given simulation, of so many frames, in the model's size."""
+        given, names = np.asarray(video), self.spec.sim_views
+        if given.ndim != 5 or given.shape[:2] != (len(names), num_frames) or given.dtype != np.uint8:
             raise ValueError(
-                f"sim_video is {video.dtype} {list(video.shape)}; this model reads uint8"
-                f" [{len(self.spec.sim_views)}, frames, height, width, 3]: {', '.join(self.spec.sim_views) or 'none'}"
+                f"sim_video is {given.dtype} {list(given.shape)}; this model reads uint8 [{len(names)}, {num_frames},"
+                f" height, width, 3] beside these commands, the first picture too: {', '.join(names) or 'none'}"
             )
-        return np.stack([resize_frames(view, self.spec.resize) for view in video])
+        for view, frames in zip(self.views, given, strict=True):
+            fitted_picture(frames[0], self.bundle, view, None, "sim_video")
+        return np.stack([resize_frames(view, self.spec.resize) for view in given])
 
 
 def _in_words(layout: Layout) -> str:
