@@ -1,5 +1,6 @@
 """A small simulated set and a finished debug run, made once; and a set in memory that needs no renderer."""
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parent))  # pairing.py
 from pairing import NUM_EPISODES as NUM_PAIRS
@@ -155,3 +157,25 @@ def paired(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("paired") / "set"
     simulate_pairs(source, root, variants=2, depth=True, track=True)
     return root
+
+
+@pytest.fixture(scope="session")
+def student(planned_run, square_pairs: EpisodeSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished student of the squares."""
+    out = tmp_path_factory.mktemp("student") / "run"
+    execute(planned_run("student"), square_pairs, out, report=lambda line: None)
+    return out
+
+
+@pytest.fixture
+def files(square_pairs: EpisodeSet, tmp_path: Path) -> Path:
+    """Two squares' first frames, simulations, commands and states as files."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for index, episode in enumerate(square_pairs.episodes[:2]):
+        for view in ("real", "sim"):
+            Image.fromarray(episode.view(view).frames.read(0, 1)[0]).save(folder / f"{view}{index}.png")
+        np.save(folder / f"moves{index}.npy", episode.action[: episode.num_frames - 1])
+        assert episode.state is not None
+        (folder / f"state{index}.json").write_text(json.dumps(episode.state[0].tolist()))
+    return folder

@@ -10,15 +10,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from simforcing.data.clips import Clips
 from simforcing.data.lerobot_format import number_names
 from simforcing.data.open import open_dataset
 from simforcing.data.video import VideoFrames
 from simforcing.models.bundle import load_bundle
 from simforcing.recipes.execute import execute
-from simforcing.recipes.generate import SamplingOptions, generate, generate_clips
+from simforcing.recipes.generate import generate, generate_clips
+from simforcing.recipes.generate_jobs import other_windows, require_distinct
 from simforcing.recipes.generated_folder import SETTINGS
 from simforcing.recipes.prediction import PredictionOptions
 from simforcing.recipes.requests import Asked, RequestFields
+from simforcing.recipes.sampling import SamplingOptions
 from simforcing.types import EpisodeSet
 
 FEW_STEPS = PredictionOptions(num_steps=2)
@@ -53,7 +56,12 @@ def test_the_first_window_of_a_rollout_is_the_predicted_window(debug_run: Path, 
     name = load_bundle(debug_run).about["held_out"][-1]
     one = SamplingOptions(batch_size=1)
     (window,) = generate_clips(
-        debug_run, out=tmp_path / "w", episodes=(name,), max_clips=1, options=FEW_STEPS, sampling=one, report=quiet
+        debug_run,
+        Asked(episodes=(name,), max_clips=1),
+        out=tmp_path / "w",
+        options=FEW_STEPS,
+        sampling=one,
+        report=quiet,
     )
     seed = json.loads((window.parent / SETTINGS).read_text())["videos"][window.stem]["seed"]
 
@@ -116,6 +124,67 @@ def test_swapped_windows_show_the_same_picture_under_other_actions(debug_run: Pa
         assert path.read_bytes() != other.read_bytes()
         assert path.with_suffix(".compare.mp4").exists()
         assert not other.with_suffix(".compare.mp4").exists()
+
+
+def test_a_swapped_video_says_whose_actions_it_shows_in_every_call(debug_run: Path, tmp_path: Path):
+    """Another choice of episodes gives a window another partner: its video is another one, never passed off as this."""
+    sampling, out = SamplingOptions(swap=True), tmp_path / "out"
+    names = [episode.name for episode in open_dataset(load_bundle(debug_run).about["data"]).episodes[:3]]
+
+    def made(*episodes: str, **options: Any) -> dict[str, str]:
+        how = replace(FEW_STEPS, **options)
+        chosen = Asked(episodes=episodes)
+        generate_clips(debug_run, chosen, out=out, options=how, sampling=sampling, lerobot=out / "set", report=quiet)
+        listed = json.loads((out / SETTINGS).read_text())["videos"]
+        return {name: item["inputs"] for name, item in listed.items() if ".swapped" in name}
+
+    def actions_of_last() -> np.ndarray:
+        (last,) = [e for e in open_dataset(out / "set").episodes if e.name.startswith(names[0]) and "swap" in e.name][
+            -1:
+        ]
+        return last.action
+
+    first = made(names[0], names[1])
+    last = max(name for name in first if name.startswith(names[0]))
+    assert first[last].split(", actions of ")[1] == f"{names[1]} at frame 0"
+    commands = actions_of_last()
+    with pytest.raises(ValueError, match=r"of other settings: .*inputs was .*actions of"):
+        made(names[0], names[2])
+    second = made(names[0], names[2], overwrite=True)
+    assert second[last].split(", actions of ")[1] == f"{names[2]} at frame 0"
+    assert not np.array_equal(commands, actions_of_last())
+
+
+def test_windows_of_the_same_commands_are_not_swapped(debug_run: Path, square_set: EpisodeSet):
+    spec = replace(load_bundle(debug_run).spec, views=("front",))
+    one, other = square_set.episodes[:2]
+    twin = replace(one, name="twin")
+    clips = Clips([one, twin, other], spec, stride=100)
+    assert other_windows(clips, 3) == {0: 2, 1: 2, 2: 0}
+    with pytest.raises(ValueError, match="need two clips with different actions, found 2 alike"):
+        other_windows(clips, 2)
+
+
+def test_episodes_that_would_share_a_file_are_refused(square_set: EpisodeSet):
+    one, other = (replace(square_set.episodes[0], name=name) for name in ("a/b", "a_b"))
+    require_distinct([(one, 0), (other, 4)])
+    with pytest.raises(ValueError, match=r"episodes 'a/b' and 'a_b' would share the file a_b-00000\.mp4"):
+        require_distinct([(one, 0), (other, 0)])
+
+
+def test_an_episode_without_the_simulation_that_conditions_its_video_is_refused(
+    student: Path, square_pairs: EpisodeSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The video would follow a black picture."""
+    first, *others = square_pairs.episodes
+    real = replace(first, views=first.views[:1])
+    data = replace(square_pairs, root=str(tmp_path / "s"), episodes=(real, *others), fingerprint="one-without")
+    monkeypatch.setattr("simforcing.recipes.prediction.open_dataset", lambda source, cameras=None: data)
+    how, asked = replace(FEW_STEPS, data="another"), Asked(episodes=(real.name,), max_clips=1)
+    with pytest.raises(ValueError, match="no view sim of the simulation, which this model's video follows"):
+        generate_clips(student, asked, out=tmp_path / "out", options=how, report=quiet)
+    off = SamplingOptions(sim_guidance=0.0)
+    assert len(generate_clips(student, asked, out=tmp_path / "off", options=how, sampling=off, report=quiet)) == 1
 
 
 def test_a_set_of_windows_holds_their_commands(debug_run: Path, tmp_path: Path):

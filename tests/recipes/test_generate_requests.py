@@ -1,8 +1,6 @@
 """Videos of pictures and commands that somebody brings: what is made, what it is made of, what is refused and when."""
 
 import json
-import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,74 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from requesting import FEW_STEPS, item_of, quiet, request_of, written
 
 from simforcing.data.open import open_dataset
 from simforcing.data.video import ArrayFrames, VideoFrames
 from simforcing.models.bundle import load_bundle
 from simforcing.recipes import recipe_named
 from simforcing.recipes.execute import execute
-from simforcing.recipes.generate import SamplingOptions, generate
+from simforcing.recipes.generate import generate
 from simforcing.recipes.generated_folder import SETTINGS
-from simforcing.recipes.prediction import PredictionOptions
 from simforcing.recipes.requests import Asked, RequestFields
 from simforcing.recipes.run import RunOptions
-from simforcing.recipes.train import train_on
+from simforcing.recipes.sampling import SamplingOptions
 from simforcing.types import Episode, EpisodeSet, View
-
-FEW_STEPS = PredictionOptions(num_steps=2)
-
-
-def quiet(line: str) -> None:
-    """Nobody reads it."""
-
-
-@pytest.fixture(scope="module")
-def student(planned_run, square_pairs: EpisodeSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished student of the squares."""
-    out = tmp_path_factory.mktemp("student") / "run"
-    execute(planned_run("student"), square_pairs, out, report=quiet)
-    return out
-
-
-@pytest.fixture
-def files(square_pairs: EpisodeSet, tmp_path: Path) -> Path:
-    """Two squares' first frames, simulations, commands and states as files."""
-    folder = tmp_path / "files"
-    folder.mkdir()
-    for index, episode in enumerate(square_pairs.episodes[:2]):
-        for view in ("real", "sim"):
-            Image.fromarray(episode.view(view).frames.read(0, 1)[0]).save(folder / f"{view}{index}.png")
-        np.save(folder / f"moves{index}.npy", episode.action[: episode.num_frames - 1])
-        assert episode.state is not None
-        (folder / f"state{index}.json").write_text(json.dumps(episode.state[0].tolist()))
-    return folder
-
-
-def request_of(files: Path, index: int = 0, **changes: Any) -> RequestFields:
-    item = RequestFields(
-        image=(str(files / f"real{index}.png"),),
-        actions=str(files / f"moves{index}.npy"),
-        state=str(files / f"state{index}.json"),
-        sim_image=(str(files / f"sim{index}.png"),),
-        task="move the square",
-    )
-    return replace(item, **changes)
-
-
-def written(files: Path, items: list[dict[str, Any]]) -> Path:
-    """A requests file of them, with relative paths."""
-    path = files / "requests.json"
-    path.write_text(json.dumps(items))
-    return path
-
-
-def item_of(index: int, **changes: Any) -> dict[str, Any]:
-    return {
-        "image": f"real{index}.png",
-        "actions": f"moves{index}.npy",
-        "state": f"state{index}.json",
-        "sim_image": f"sim{index}.png",
-    } | changes
 
 
 def test_a_picture_and_actions_become_a_video_as_long_as_the_actions(student: Path, files: Path, tmp_path: Path):
@@ -222,24 +165,6 @@ def test_two_requests_of_one_name_and_options_that_exclude_each_other_are_refuse
         generate(student, Asked(one=request_of(files)), report=quiet)
 
 
-def test_other_guidance_than_trained_warns_and_without_guidance_no_simulation_is_needed(
-    student: Path, files: Path, tmp_path: Path
-):
-    lines: list[str] = []
-    sampling = SamplingOptions(sim_guidance=1.5)
-    asked = Asked(one=request_of(files))
-    generate(student, asked, out=tmp_path / "much", options=FEW_STEPS, sampling=sampling, report=lines.append)
-    assert any("warning: sim guidance 1.5 is above 1" in line for line in lines)
-    without = Asked(one=request_of(files, sim_image=(), state=None))
-    sampling = SamplingOptions(sim_guidance=0.0)
-    lines.clear()
-    (path,) = generate(
-        student, without, out=tmp_path / "off", options=FEW_STEPS, sampling=sampling, report=lines.append
-    )
-    assert not path.with_suffix(".sim.mp4").exists()
-    assert any("give no state, which this model was trained to read" in line for line in lines)
-
-
 def test_pictures_and_commands_unlike_the_trainings_are_named_and_used(
     student: Path, files: Path, tmp_path: Path, rng: np.random.Generator
 ):
@@ -285,26 +210,6 @@ def test_another_aspect_is_brought_to_the_models_as_asked(student: Path, files: 
     assert first["pad"][:6].mean() < 12  # black bars
 
 
-def test_the_robot_is_cut_out_of_the_picture_where_it_is_shown_where_it_is(student: Path, files: Path, tmp_path: Path):
-    sim = np.asarray(Image.open(files / "sim0.png")).astype(int)
-    square = np.abs(sim - 128).max(axis=-1) > 20
-    Image.fromarray(np.where(square, 255, 0).astype(np.uint8)).save(files / "mask.png")
-    Image.fromarray(np.zeros((32, 32), np.uint8)).save(files / "none.png")
-    cut = request_of(files, sim_image=(), segment=f"mask:{files / 'mask.png'}", background="grey", name="v")
-    (path,) = generate(student, Asked(one=cut), out=tmp_path / "out", options=FEW_STEPS, report=quiet)
-    first = VideoFrames(path.with_suffix(".sim.mp4")).read(0, 1)[0].astype(int)
-    assert np.abs(first[~square] - 128).mean() < 8
-    assert np.abs(first[square] - np.asarray(Image.open(files / "real0.png")).astype(int)[square]).mean() < 30
-    none = replace(cut, segment=f"mask:{files / 'none.png'}")
-    with pytest.raises(ValueError, match="no robot found"):
-        generate(student, Asked(one=none), out=tmp_path / "none", options=FEW_STEPS, report=quiet)
-    assert not (tmp_path / "none").exists()
-    items = [item_of(0, sim_image=None, segment="mask:mask.png", background="grey", name="v")]
-    asked = Asked(requests=written(files, items), one=RequestFields(task="move the square"))
-    (same,) = generate(student, asked, out=tmp_path / "file", options=FEW_STEPS, report=quiet)
-    assert same.read_bytes() == path.read_bytes()
-
-
 def test_every_view_needs_its_picture_and_gets_its_video(square_set: EpisodeSet, files: Path, tmp_path: Path):
     def filmed(episode: Episode) -> Episode:
         front = episode.views[0]
@@ -335,69 +240,3 @@ def test_every_view_needs_its_picture_and_gets_its_video(square_set: EpisodeSet,
         assert first["wrist"] < 0.5 * first["front"]
     with pytest.raises(ValueError, match=r"1 images; this model reads one of each view: front, wrist"):
         made((front,), "one")
-
-
-@pytest.fixture
-def made_set(student: Path, files: Path, tmp_path: Path) -> Callable[..., Path]:
-    """-> the LeRobot set of two videos."""
-
-    def make(**options: Any) -> Path:
-        asked = Asked(requests=written(files, [item_of(i, name=f"v{i}", task="move it") for i in range(2)]))
-        root = tmp_path / "set"
-        generate(
-            student,
-            asked,
-            out=tmp_path / "out",
-            lerobot=root,
-            options=replace(FEW_STEPS, **options),
-            report=quiet,
-        )
-        return root
-
-    return make
-
-
-def test_a_lerobot_set_holds_videos_commands_and_carried_states_and_says_that_it_is_generated(
-    made_set: Callable[..., Path], student: Path, files: Path, tmp_path: Path
-):
-    data = open_dataset(made_set())
-    spec = load_bundle(student).spec
-    assert (data.action_layout, data.robot) == (spec.action.layout, spec.robot)
-    assert [episode.name for episode in data.episodes] == ["v0", "v1"]
-    for index, episode in enumerate(data.episodes):
-        action = np.load(files / f"moves{index}.npy")
-        np.testing.assert_array_equal(episode.action[: len(action)], action)
-        assert (episode.task, episode.fps) == ("move it", spec.fps)
-        assert episode.state is not None
-        np.testing.assert_allclose(episode.state[0], json.loads((files / f"state{index}.json").read_text()), rtol=1e-6)
-        np.testing.assert_allclose(episode.state[1 : len(action) + 1], action, atol=1e-6)  # targets in force
-        video = VideoFrames(tmp_path / f"out/v{index}.mp4")
-        stored = episode.view("real").frames.read(0, episode.num_frames)
-        np.testing.assert_array_equal(stored, video.read(0, video.num_frames))
-    record = json.loads((tmp_path / "set/meta/generated.json").read_text())
-    settings = json.loads((tmp_path / "out" / SETTINGS).read_text())
-    assert record["generated"] is True
-    assert record["model_sha256"] == settings["model_sha256"]
-    assert record["videos"]["v1"]["seed"] == 1
-
-
-def test_a_lerobot_set_trains_a_model_as_it_is(made_set: Callable[..., Path], tmp_path: Path):
-    options = RunOptions(num_steps=2, batch_size=2, held_out=1)
-    train_on(str(made_set()), tmp_path / "trained", recipe="debug", options=options, report=quiet)
-    assert load_bundle(tmp_path / "trained").spec.views == ("real",)
-
-
-def test_a_set_that_is_there_is_kept_and_another_is_refused_before_any_work(
-    made_set: Callable[..., Path], tmp_path: Path
-):
-    root = made_set()
-    written_ns = (root / "meta/info.json").stat().st_mtime_ns
-    assert made_set() == root
-    assert (root / "meta/info.json").stat().st_mtime_ns == written_ns
-    (root / "meta/generated.json").unlink()
-    shutil.rmtree(tmp_path / "out")
-    with pytest.raises(ValueError, match="set exists and holds other data; choose another --lerobot, or --overwrite"):
-        made_set()
-    assert not (tmp_path / "out").exists()
-    made_set(overwrite=True)
-    assert (root / "meta/generated.json").is_file()

@@ -19,6 +19,7 @@ from simforcing.recipes.execute import execute
 from simforcing.recipes.generate import generate_clips
 from simforcing.recipes.generated_folder import SETTINGS
 from simforcing.recipes.prediction import PredictionOptions, open_for, ready_to_predict
+from simforcing.recipes.requests import Asked
 from simforcing.recipes.run import RunOptions
 from simforcing.types import EpisodeSet, View
 
@@ -115,7 +116,7 @@ def test_videos_of_other_settings_are_never_passed_off_as_these(debug_run: Path,
 def test_a_clips_seed_does_not_depend_on_what_else_is_asked_for(debug_run: Path, tmp_path: Path):
     paths = generate_clips(debug_run, out=tmp_path / "all", report=quiet)
     name = paths[-1].stem.rsplit("-", 1)[0]
-    alone = generate_clips(debug_run, out=tmp_path / "one", episodes=(name,), report=quiet)[-1]
+    alone = generate_clips(debug_run, Asked(episodes=(name,)), out=tmp_path / "one", report=quiet)[-1]
     assert alone.read_bytes() == paths[-1].read_bytes()
 
 
@@ -178,7 +179,7 @@ def test_files_of_somebody_else_are_no_evaluation(run_of_two: Path, tmp_path: Pa
 
 def first_video(run: Path, tmp_path: Path, **options: bool) -> Path:
     how = PredictionOptions(data="another", **options)
-    return generate_clips(run, out=tmp_path / "videos", max_clips=1, options=how, report=quiet)[0]
+    return generate_clips(run, Asked(max_clips=1), out=tmp_path / "videos", options=how, report=quiet)[0]
 
 
 def test_an_empty_video_is_made_again(run_of_two: Path, tmp_path: Path):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 if TYPE_CHECKING:
-    from simforcing.recipes.generate import SamplingOptions
     from simforcing.recipes.prediction import PredictionOptions
     from simforcing.recipes.requests import Asked
+    from simforcing.recipes.sampling import SamplingOptions
 
 _BEGUN_S = time.monotonic()
 Repeated = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]  # an option that may be given many times
@@ -56,6 +56,7 @@ class Given:
         sim_image: the simulation at the picture, in the same way.
         segment: finds the robot in the picture, to make that simulation: mask:FILE, sam3:MODEL, appearance:FILE.
         camera: file of each view's camera in the robot's base frame (or of `calibrate`), to render it instead.
+        sim_video: mp4 of the simulation of all frames, the picture's first, to follow in place of the model's own.
         background: what it stands on: white, grey, plate, or a picture without the robot; default as in training.
         requests: .json or .jsonl, a list of objects with these options as fields (docs/generate.md).
         resize: what happens to a picture of another aspect than the training's; default it is refused.
@@ -69,6 +70,7 @@ class Given:
     sim_image: Repeated = ()
     segment: str | None = None
     camera: Repeated = ()
+    sim_video: Repeated = ()
     background: str | None = None
     requests: Path | None = None
     resize: Literal["pad", "crop", "squash"] | None = None
@@ -131,7 +133,7 @@ def prediction_options(
 
 def sampling_options(sampling: Sampling) -> "SamplingOptions":
     """How videos are drawn, as one value."""
-    from simforcing.recipes.generate import SamplingOptions
+    from simforcing.recipes.sampling import SamplingOptions
 
     values = asdict(sampling)
     del values["steps"]  # an option of every use of a run

@@ -12,7 +12,7 @@ from simforcing.data.video import write_video
 from simforcing.evaluation.pictures import side_by_side
 from simforcing.generation.chunks import Chunk, Rollout
 from simforcing.generation.rollout import Predictor
-from simforcing.generation.session import Session, held, needs_sim
+from simforcing.generation.session import Session, frames_of, held, needs_sim
 from simforcing.generation.start import clip_from
 from simforcing.recipes.estimate import clip_bytes, prediction_cost
 from simforcing.recipes.generated_folder import Video, claim_videos
@@ -116,13 +116,12 @@ def roll_out(predictor: Predictor, requests: Sequence[Request], seeds: Sequence[
     begun = session.starts
     given = None
     if needs_sim(predictor) and predictor.sampler.sim_source == "true":
-        given = [request.frames(spec, spec.sim_views) for request in requests]
+        given = [request.simulation(spec) for request in requests]
     chunks: list[list[Chunk]] = [[] for _ in requests]
     for at in range(0, len(requests[0].action), spec.num_actions):
         actions = np.stack([request.action[at : at + spec.num_actions] for request in requests])
-        done = sum(chunk.frames.shape[1] for chunk in chunks[0])
-        num_frames = actions.shape[1] * (spec.num_frames - 1) // spec.num_actions
-        sims = None if given is None else [sim[:, done + 1 : done + 1 + num_frames] for sim in given if sim is not None]
+        frames = slice(1 + frames_of(at, spec), 1 + frames_of(at + actions.shape[1], spec))
+        sims = None if given is None else [sim[:, frames] for sim in given]
         for mine, chunk in zip(chunks, session.step(actions, sims), strict=True):
             mine.append(chunk)
     out = []

@@ -1,7 +1,7 @@
 """A request's files as the pictures, state and commands that a model reads, or one line on why they are not."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,20 +12,19 @@ from jaxtyping import Float, UInt8
 from simforcing.data.action_files import checked_table, read_table, table_from_json
 from simforcing.data.conditions import conditions_of
 from simforcing.data.open import open_dataset
-from simforcing.data.picture_files import of_aspect, read_picture
-from simforcing.data.resize import resize_camera
+from simforcing.data.picture_files import read_picture, same_aspect
+from simforcing.data.video import VideoFrames
 from simforcing.data.windows import action_rows, state_at
 from simforcing.generation.episode_starts import start_of
 from simforcing.generation.familiarity import stored_familiarity
-from simforcing.generation.given import warn_of_range
+from simforcing.generation.given import fitted_camera, fitted_picture, stored_size, warn_of_range
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.segment import Segmenter, segmenter_named
 from simforcing.generation.session import frames_of, held, needs_sim
 from simforcing.generation.sim_start import WORDS, camera_in, with_simulation
 from simforcing.generation.start import Start, clip_from, read_start
-from simforcing.models.bundle import Bundle
 from simforcing.recipes.requests import Request, RequestFields, name_of
-from simforcing.types import DataSpec, Episode, EpisodeSet, Layout, Resize
+from simforcing.types import DataSpec, Episode, EpisodeSet, Layout
 from simforcing.types.episodes import ResizePolicy
 from simforcing.types.spec import FPS_TOLERANCE
 
@@ -57,7 +56,6 @@ class RequestReader:
         self._data = opened.root if opened is not None else data or predictor.bundle.about.get("data")
         self._sets: dict[str, EpisodeSet] = {} if opened is None else {opened.root: opened}
         self._segmenters: dict[str, Segmenter] = {}
-        self._sizes = trained_sizes(predictor.bundle)
         self._familiar = stored_familiarity(predictor.bundle.about, predictor.bundle.source)
 
     @property
@@ -78,10 +76,17 @@ class RequestReader:
             raise ValueError("no actions; give a file of them, or an episode whose actions are taken")
         action = self._action(item, episode)
         start = self._start(item, episode, data)
-        start = replace(start, name=name)
         truth = episode if not item.image and item.actions is None else None
         origin = () if truth is None or data is None else (data.fingerprint, truth.name)
-        request = Request(name=name, start=start, action=action, seed=item.seed, truth=truth, origin=origin)
+        request = Request(
+            name=name,
+            start=start,
+            action=action,
+            seed=item.seed,
+            truth=truth,
+            origin=origin,
+            sim_video=self._videos(item),
+        )
         self._check_sim(request)
         self._check_first_window(request)
         if truth is None:
@@ -103,7 +108,7 @@ class RequestReader:
             listed = ", ".join(episode.name for episode in data.episodes[:20])
             raise ValueError(f"{source}: no episode {item.episode!r}; episodes: {listed}")
         if not item.image:
-            self.spec.check(replace(data, episodes=(found[0],)))
+            replace(self.spec, sim_views=()).check(replace(data, episodes=(found[0],)))
         elif data.action_layout != self.spec.action.layout or not _same_rate(found[0].fps, self.spec.fps):
             theirs = "an undeclared layout" if data.action_layout is None else f"layout {data.action_layout.name}"
             raise ValueError(
@@ -132,27 +137,41 @@ class RequestReader:
         if not item.image:
             assert episode is not None
             start = start_of(episode, spec)
-            task = start.task if item.task is None else item.task
-            changed = start if state is None else replace(start, state=state, history=None)
-            if item.sim_image:
-                sim = self._fitted(self._pictures(item.sim_image, "sim image", spec.sim_views), item.sim_image)
-                changed = replace(changed, sim=sim)
-            return read_start(replace(changed, task=task), spec)
+            start = start if state is None else replace(start, state=state, history=None)
+        else:
+            start = Start(images=self._pictures(item.image, "image", spec.views), state=state)
+            same_state = data is not None and spec.state is not None and data.state_layout == spec.state.layout
+            if state is None and episode is not None and same_state:
+                values, known = state_at(episode, 0.0, spec.stored_state_dim)
+                start = replace(start, state=values if known.all() else None)
         task = item.task if item.task is not None else "" if episode is None else episode.task
-        same_state = data is not None and spec.state is not None and data.state_layout == spec.state.layout
-        if state is None and episode is not None and same_state:
-            values, known = state_at(episode, 0.0, spec.stored_state_dim)
-            state = values if known.all() else None
-        start = Start(
-            images=self._pictures(item.image, "image", spec.views), task=task, state=state, name=name_of(item)
-        )
+        start = self._filmed(replace(start, task=task, name=name_of(item)), item)
+        require_used(item, has_sim=start.sim is not None, needs_sim=needs_sim(self.predictor), with_maps=spec.with_maps)
         if item.sim_image:
-            sim = self._fitted(self._pictures(item.sim_image, "sim image", spec.sim_views), item.sim_image)
-            return read_start(replace(start, images=self._fitted(start.images, item.image), sim=sim), spec)
-        return read_start(self._simulated(start, item), spec)
+            given = self._pictures(item.sim_image, "sim image", spec.sim_views)
+            sim = self._fitted(given, item.sim_image)
+            start = replace(start, images=self._fitted(start.images, item.image), sim=sim)
+        elif item.sim_video:
+            sim = tuple(video.read(0, 1)[0] for video in self._videos(item))
+            start = replace(start, images=self._fitted(start.images, item.image), sim=sim)
+        else:
+            start = self._simulated(start, item)
+        return read_start(start, spec)
 
-    def _pictures(self, given: Sequence[str], what: str, views: Sequence[str]) -> tuple[Picture, ...]:
-        """A picture of each view, as it is."""
+    def _filmed(self, start: Start, item: RequestFields) -> Start:
+        """The start with the cameras that are given, as its pictures in the model's aspect have them."""
+        if not item.camera:
+            return start
+        paths = self._of_views(item.camera, "camera", self.spec.views)
+        fitted = self._fitted(start.images, item.image)
+        cameras = [
+            fitted_camera(camera_in(path), start.images[view], fitted[view], self._resize, f"{path}: the camera")
+            for view, path in enumerate(paths)
+        ]
+        return replace(start, cameras=tuple(cameras))
+
+    def _of_views(self, given: Sequence[str], what: str, views: Sequence[str]) -> list[str]:
+        """A path for each view, in their order."""
         paths = dict(zip(views, given, strict=False))
         if any(item.partition("=")[0] in views for item in given if "=" in item):
             paths = dict(_of_view(item, what, views) for item in given)
@@ -161,20 +180,35 @@ class RequestReader:
                 f"{len(given)} {what}s; this model reads one of each view: {', '.join(views) or 'none'}"
                 f" (in this order, or as view=path)"
             )
-        return tuple(read_picture(Path(paths[view])) for view in views)
+        return [paths[view] for view in views]
+
+    def _pictures(self, given: Sequence[str], what: str, views: Sequence[str]) -> tuple[Picture, ...]:
+        """A picture of each view, as it is."""
+        return tuple(read_picture(Path(path)) for path in self._of_views(given, what, views))
+
+    def _videos(self, item: RequestFields) -> tuple[VideoFrames, ...]:
+        """The rendering of each view of the simulation; empty where none is given."""
+        if not item.sim_video:
+            return ()
+        paths = self._of_views(item.sim_video, "sim video", self.spec.sim_views)
+        videos = tuple(VideoFrames(path) for path in paths)
+        for video, view in zip(videos, self.spec.views, strict=True):
+            rows, columns = stored_size(self.predictor.bundle, view)
+            own = (self.spec.resize.height, self.spec.resize.width)
+            if video.size != own and not same_aspect(video.size, (rows, columns)):
+                raise ValueError(
+                    f"{video.path}: a sim video of {video.size[0]}x{video.size[1]}; the model was trained on"
+                    f" {rows}x{columns}: another aspect"
+                )
+        return videos
 
     def _fitted(self, pictures: Sequence[Picture], names: Sequence[str]) -> tuple[Picture, ...]:
         """Pictures of the model's views in the aspect that it was trained on, or in its own size already."""
+        bundle, words = self.predictor.bundle, names or [""] * len(pictures)
         return tuple(
-            picture
-            if picture.shape[:2] == self._own_size
-            else of_aspect(picture, self._sizes.get(view, self._own_size), self._resize, name)
-            for picture, view, name in zip(pictures, self.spec.views, names, strict=True)
+            fitted_picture(picture, bundle, view, self._resize, f"{word}: picture" if word else "picture")
+            for picture, view, word in zip(pictures, self.spec.views, words, strict=True)
         )
-
-    @property
-    def _own_size(self) -> tuple[int, int]:
-        return self.spec.resize.height, self.spec.resize.width
 
     def _state(self, value: Any) -> Float[np.ndarray, " s"] | None:
         """A measured state from a file or as numbers."""
@@ -195,7 +229,7 @@ class RequestReader:
     def _simulated(self, start: Start, item: RequestFields) -> Start:
         """In the model's aspect, with the simulation's first pictures where they are needed: cut out, or rendered."""
         images = self._fitted(start.images, item.image)
-        if not needs_sim(self.predictor):
+        if start.sim is not None or not needs_sim(self.predictor):
             return replace(start, images=images)
         bundle, background = self.predictor.bundle, self._background(item.background)
         if item.segment is not None:  # masks and points are of the picture as it is
@@ -206,15 +240,11 @@ class RequestReader:
             assert cut.sim is not None
             return replace(start, images=images, sim=self._fitted(cut.sim, item.image))
         if not isinstance(background, str | None):
-            background = self._fitted([background], [str(item.background)])[0]
-        cameras = [
-            resize_camera(
-                camera_in(word), Resize(height=image.shape[0], width=image.shape[1], policy=self._resize or "squash")
+            background = fitted_picture(
+                background, bundle, self.spec.views[0], self._resize, f"{item.background}: picture"
             )
-            for word, image in zip(item.camera, images, strict=False)
-        ]
         try:
-            return with_simulation(replace(start, images=images, cameras=tuple(cameras)), bundle, background=background)
+            return with_simulation(replace(start, images=images), bundle, background=background)
         except ValueError as error:
             raise ValueError(f"{error} ({WAYS})") from None
 
@@ -229,9 +259,17 @@ class RequestReader:
             return
         if request.start.sim is None:
             raise ValueError(f"no first picture of the simulation, which this model's video follows: {WAYS}")
-        if self.predictor.sampler.sim_source == "true" and not request.has_truth(self.spec.sim_views):
+        expected = 1 + frames_of(len(request.action), self.spec)
+        for video in request.sim_video:
+            if video.num_frames != expected:
+                raise ValueError(
+                    f"{video.path}: a sim video of {video.num_frames} frames; {len(request.action)} actions lead to"
+                    f" {expected}, the first picture's among them"
+                )
+        given = bool(request.sim_video) or request.has_truth(self.spec.sim_views)
+        if self.predictor.sampler.sim_source == "true" and not given:
             raise ValueError(
-                "--sim-source true needs the simulation of these very actions, which only an episode of pairs has"
+                "--sim-source true needs the simulation of these very actions: --sim-video, or an episode of pairs"
                 " under its own"
             )
 
@@ -267,16 +305,29 @@ def episode_action(episode: Episode, spec: DataSpec) -> Float[np.ndarray, "k a"]
     return checked_table(episode.action[rows], spec.action.layout, f"episode {episode.name}: action")
 
 
-def trained_sizes(bundle: Bundle, open_set: Callable[..., EpisodeSet] = open_dataset) -> dict[str, tuple[int, int]]:
-    """View -> (height, width) of the frames as they were stored, before they were resized; empty where not known."""
-    known = bundle.about.get("frame_sizes")
-    if isinstance(known, dict):
-        return {name: (size[0], size[1]) for name, size in known.items()}
-    try:  # a run of an older version
-        data = open_set(bundle.about["data"])
-    except (KeyError, ValueError, OSError):
-        return {}
-    return {view.name: view.frames.size for episode in data.episodes for view in episode.views}
+def require_used(item: RequestFields, *, has_sim: bool, needs_sim: bool, with_maps: bool) -> None:
+    """ValueError where something is given that would change nothing: a wish that is not granted must be said.
+
+    Args:
+        has_sim: the simulation's first pictures are known, of an episode of pairs.
+        needs_sim: a simulation conditions the video.
+        with_maps: the network reads the camera itself.
+    """
+    camera = () if with_maps else item.camera
+    ways = {"segment": item.segment, "camera": camera, "background": item.background, "sim_video": item.sim_video}
+    given = [name for name, value in ways.items() if value not in (None, ())]
+    if given and not needs_sim:
+        raise ValueError(f"--{_option(given[0])} makes a simulation, and none conditions this video; leave it out")
+    first = "sim_image" if item.sim_image else "sim_video" if item.sim_video else "segment" if item.segment else None
+    over = {"sim_image": given, "sim_video": given[:-1], "segment": ["camera"] if camera else [], None: []}[first]
+    if over:
+        raise ValueError(f"--{_option(over[0])} and --{_option(first or '')} exclude each other: give one of them")
+    if has_sim and given and first != "sim_video":
+        raise ValueError(f"--{_option(given[0])}: the episode has its own simulation; leave it out, or give --image")
+
+
+def _option(field: str) -> str:
+    return field.replace("_", "-")
 
 
 def _of_view(item: str, what: str, views: Sequence[str]) -> tuple[str, str]:

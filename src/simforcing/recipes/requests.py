@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from simforcing.data.resize import resize_frames
+from simforcing.data.video import VideoFrames
 from simforcing.generation.session import frames_of
 from simforcing.generation.start import Start
 from simforcing.types import DataSpec, Episode, check_seed
@@ -22,6 +23,8 @@ from simforcing.types.progress import Report
 
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 MOST_NAMED = 20
+PATHS = ("image", "sim_image", "sim_video", "camera")  # fields of a file for each view
+TO_SIMULATION = ("sim_image", "segment", "camera", "sim_video")  # ways of which a request takes one
 FILES = ("mask", "appearance")  # segmenters that are named by a file
 
 
@@ -38,6 +41,7 @@ class RequestFields:
         sim_image: first picture of the simulation of each view.
         segment: how the robot is found in the picture, to make that simulation.
         camera: file of each view's camera, to render that simulation instead.
+        sim_video: video of the whole simulation of each view, which is followed in place of the model's own.
         background: what the simulated robot stands on: a word, or a picture of the scene without the robot.
         name: of the videos; letters, digits, _ and -.
         seed: of the noise; none: the command's plus the request's number.
@@ -52,6 +56,7 @@ class RequestFields:
     sim_image: tuple[str, ...] = ()
     segment: str | None = None
     camera: tuple[str, ...] = ()
+    sim_video: tuple[str, ...] = ()
     background: str | None = None
     name: str | None = None
     seed: int | None = None
@@ -97,7 +102,8 @@ class Asked:
     def is_own(self) -> bool:
         """Whether anything is brought that a data set's own clips do without."""
         one = self.one
-        brought = (one.image, one.actions, one.state, one.task, one.sim_image, one.segment, one.camera, one.background)
+        left = ("data", "episode", "name", "seed")
+        brought = [getattr(one, field.name) for field in fields(one) if field.name not in left]
         return self.requests is not None or any(value not in (None, ()) for value in brought)
 
 
@@ -111,6 +117,7 @@ class Request:
         seed: None: by the request's number.
         truth: the episode whose start and commands these are.
         origin: of that episode: its name, and the fingerprint of its data set.
+        sim_video: of each view of the simulation, as long as the video; empty: none is given.
     """
 
     name: str
@@ -119,6 +126,7 @@ class Request:
     seed: int | None = None
     truth: Episode | None = None
     origin: tuple[str, ...] = ()
+    sim_video: tuple[VideoFrames, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -127,6 +135,8 @@ class Request:
         parts = [*start.images, *(start.sim or ()), start.state, start.history, self.action]
         for part in parts:
             found.update(b"none" if part is None else np.ascontiguousarray(part).tobytes())
+        for video in self.sim_video:
+            found.update(Path(video.path).read_bytes())
         cameras = [None if camera is None else camera_to_json(camera) for camera in start.cameras]
         found.update(json.dumps([start.task, start.sim is None, cameras, self.origin]).encode())
         return found.hexdigest()
@@ -142,6 +152,15 @@ class Request:
         stop = 1 + frames_of(len(self.action), spec)
         read = [self.truth.view(name).frames.read(0, stop) for name in views]
         return np.stack([resize_frames(frames, spec.resize) for frames in read])
+
+    def simulation(self, spec: DataSpec) -> UInt8[np.ndarray, "v f h w 3"]:
+        """The rendering that is given, or the episode's own, which a reader of requests saw to."""
+        if self.sim_video:
+            read = [video.read(0, video.num_frames) for video in self.sim_video]
+            return np.stack([resize_frames(frames, spec.resize) for frames in read])
+        own = self.frames(spec, spec.sim_views)
+        assert own is not None, "sim_source true, and no simulation"
+        return own
 
 
 def stored_requests(asked: Asked) -> list[tuple[str, RequestFields | ValueError]]:
@@ -230,7 +249,7 @@ def _of_json(value: Any, folder: Path, common: RequestFields) -> RequestFields:
         raise ValueError(f"no field {unknown[0]!r}; fields: {', '.join(names)}")
     _check_types(value)
     own = dict(value)
-    for name in ("image", "sim_image", "camera"):
+    for name in PATHS:
         own[name] = _placed_pictures(value.get(name) or (), folder, name)
     for name in ("actions", "state"):
         own[name] = str(folder / value[name]) if isinstance(value.get(name), str) else value.get(name)
@@ -241,7 +260,11 @@ def _of_json(value: Any, folder: Path, common: RequestFields) -> RequestFields:
     kind, _, path = (own.get("segment") or "").partition(":")
     if kind in FILES:
         own["segment"] = f"{kind}:{folder / path}"
-    inherited = {name: getattr(common, name) for name in names if own.get(name) in (None, ())}
+    replaced: tuple[str, ...] = ()
+    if any(own.get(name) for name in TO_SIMULATION):  # its own way replaces the command's
+        replaced = (*TO_SIMULATION, "background") if own["sim_image"] or own["sim_video"] else TO_SIMULATION
+    left_open = [name for name in names if own.get(name) in (None, ()) and name not in replaced]
+    inherited = {name: getattr(common, name) for name in left_open}
     return RequestFields(**(own | inherited))
 
 
