@@ -12,7 +12,7 @@ from jaxtyping import Float, UInt8
 from simforcing.data.action_files import checked_table
 from simforcing.generation.chunks import Chunk
 from simforcing.generation.episode_starts import EpisodeStarts
-from simforcing.generation.given import check_pictures, warn_of_guidance
+from simforcing.generation.given import as_numbers, check_pictures, warn_of_guidance
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.sampler import SamplerConfig
 from simforcing.generation.session import Session, frames_of, needs_sim
@@ -161,10 +161,8 @@ class World:
         Raises:
             ValueError: another shape, NaN, or numbers far outside of what the layout declares.
         """
-        given = np.asarray(action)
+        given = as_numbers(action, "action")
         layout, space = self.spec.action.layout, self.action_space
-        if given.dtype.kind not in "fiu":
-            raise ValueError(f"action is of type {given.dtype}; expected numbers")
         if given.shape != space.shape:
             raise ValueError(
                 f"action of shape {list(given.shape)}; a step takes {list(space.shape or ())}:"
