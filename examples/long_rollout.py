@@ -7,11 +7,10 @@ import argparse
 import itertools
 from pathlib import Path
 
-import numpy as np
-
-from simforcing import Start, WorldModel, open_dataset
+from simforcing import WorldModel, open_dataset
 from simforcing.data.clips import Clips
 from simforcing.data.video import VideoWriter
+from simforcing.generation.start import start_of_clip
 
 
 def main() -> None:
@@ -25,12 +24,11 @@ def main() -> None:
     print(model.describe())
     data = open_dataset(model.bundle.about["data"])
     clip = Clips(data.episodes, model.spec, stride=1)[0]
-    real, sim = np.split(clip.frames[:, 0], [len(model.views)])
-    start = Start(images=tuple(real), sim=tuple(sim) or None, state=clip.state, task=clip.task, name=clip.episode)
+    start = start_of_clip(clip, model.spec)
 
     windows = itertools.cycle([clip.action, clip.action[::-1]])  # there and back again, for as long as it is asked for
     with VideoWriter(arguments.out, model.fps, model.size) as video:
-        video.write(real[:1])
+        video.write(start.images[0][None])
         for chunk in model.stream(start, windows, seed=0):
             video.write(chunk.frames[0])
             if chunk.time_s[-1] >= arguments.seconds:

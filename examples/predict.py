@@ -6,10 +6,9 @@ python examples/predict.py RUN prediction.mp4
 import argparse
 from pathlib import Path
 
-import numpy as np
-
-from simforcing import Start, WorldModel, open_dataset
+from simforcing import WorldModel, open_dataset
 from simforcing.data.clips import Clips
+from simforcing.generation.start import start_of_clip
 
 
 def main() -> None:
@@ -24,8 +23,7 @@ def main() -> None:
     held_out = [episode for episode in data.episodes if episode.name in model.bundle.about["held_out"]]
     clip = Clips(held_out, model.spec, stride=model.spec.num_frames - 1)[0]  # decodes this window alone
 
-    real, sim = np.split(clip.frames[:, 0], [len(model.views)])  # what was seen before the first command
-    start = Start(images=tuple(real), sim=tuple(sim) or None, state=clip.state, task=clip.task, name=clip.episode)
+    start = start_of_clip(clip, model.spec)  # what was seen before the first command
     rollout = model.predict(start, clip.action, seed=0, num_steps=10)
     rollout.save(arguments.out)
     print(f"{arguments.out}: {rollout.frames.shape[1]} frames of {rollout.name!r} ({rollout.task})")

@@ -37,4 +37,15 @@ def test_one_window_is_no_long_rollout(debug_run: Path):
     ready = ready_to_predict(debug_run, PredictionOptions(), quiet)
     found = drift_of(ready, PROTOCOLS["predicted-frames"], EvaluationSettings(), quiet)
     assert len(Clips(ready.held_out, ready.spec, stride=ready.spec.num_frames - 1)) == len(ready.held_out)
-    assert found.reason == "no held-out episode is longer than one window"
+    assert found.reason == "no held-out episode with all views is longer than one window"
+
+
+def test_episodes_that_lack_a_view_are_left_out_and_said(debug_run: Path):
+    ready = ready_to_predict(debug_run, PredictionOptions(num_steps=2), quiet)
+    said: list[str] = []
+    held_out = tuple(replace(episode, views=()) for episode in ready.held_out)
+    found = drift_of(
+        replace(ready, held_out=held_out), PROTOCOLS["predicted-frames"], EvaluationSettings(), said.append
+    )
+    assert found.reason == "no held-out episode with all views is longer than one window"
+    assert said == [f"drift: {len(held_out)} episodes lack one of {', '.join(ready.spec.views)} and are left out"]

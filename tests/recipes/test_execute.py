@@ -12,9 +12,11 @@ from simforcing.data.verify import verify_videos
 from simforcing.data.video import ArrayFrames
 from simforcing.generation.rollout import Predictor
 from simforcing.models.bundle import load_bundle
+from simforcing.recipes import execute as execution
 from simforcing.recipes import recipe_named
 from simforcing.recipes.execute import LATENTS, execute
 from simforcing.recipes.run import RunOptions
+from simforcing.training.checkpoint import CHECKPOINT_FOLDER
 from simforcing.types import Episode, EpisodeSet, View, layout_named
 
 SHORT = RunOptions(num_steps=2, batch_size=2)
@@ -152,3 +154,17 @@ def test_an_episode_that_cannot_be_decoded_is_left_out_by_name(square_set: Episo
     assert len(verified.episodes) == 4
     with pytest.raises(ValueError, match="no episode is left; square 0"):
         verify_videos(replace(square_set, episodes=(first,)), ("front",))
+
+
+def test_what_cannot_be_measured_of_the_pictures_costs_no_training(
+    square_set: EpisodeSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def unreadable(*given: object) -> None:
+        raise ValueError("frame 0 cannot be decoded")
+
+    monkeypatch.setattr(execution, "familiarity_of", unreadable)
+    said: list[str] = []
+    with pytest.raises(ValueError, match="cannot be decoded"):
+        execute(recipe_named("debug")(square_set, SHORT), square_set, tmp_path, report=said.append)
+    assert not (tmp_path / CHECKPOINT_FOLDER).exists()
+    assert any("world model" in line for line in said)

@@ -9,7 +9,7 @@ from simforcing.evaluation.drift import DriftResult, LongVideo, measure_drift, n
 from simforcing.evaluation.protocols import Protocol
 from simforcing.evaluation.result import EvaluationSettings
 from simforcing.generation.session import Session, needs_sim
-from simforcing.generation.start import Start
+from simforcing.generation.start import start_of_clip
 from simforcing.recipes.prediction import Ready
 from simforcing.types import Clip, DataSpec, Episode
 from simforcing.types.progress import Report
@@ -20,9 +20,13 @@ MAX_CHUNKS = 8  # of one episode: enough to see where it goes
 def drift_of(ready: Ready, rules: Protocol, settings: EvaluationSettings, report: Report) -> DriftResult:
     """Every held-out episode of at least two windows, from its first frame, under its own commands."""
     spec = ready.spec
-    long = [clips for episode in ready.held_out if len(clips := windows_of(episode, spec)) > 1]
+    needed = spec.streams if needs_sim(ready.predictor) else spec.views
+    whole = [episode for episode in ready.held_out if set(needed) <= {view.name for view in episode.views}]
+    if len(whole) < len(ready.held_out):
+        report(f"drift: {len(ready.held_out) - len(whole)} episodes lack one of {', '.join(needed)} and are left out")
+    long = [clips for episode in whole if len(clips := windows_of(episode, spec)) > 1]
     if not long:
-        return no_drift("no held-out episode is longer than one window")
+        return no_drift("no held-out episode with all views is longer than one window")
     count = sum(min(len(clips), MAX_CHUNKS) for clips in long)
     report(f"drift: rollouts over {len(long)} whole episodes, {count} windows (at most {MAX_CHUNKS} each)")
     videos: list[LongVideo] = []
@@ -45,7 +49,7 @@ def windows_of(episode: Episode, spec: DataSpec) -> Clips:
 def roll_out(ready: Ready, batch: list[list[Clip]], seeds: list[int], view: int) -> list[LongVideo]:
     """The scored view of episodes of equally many windows."""
     spec, predictor = ready.spec, ready.predictor
-    session = Session(predictor, [start_of(clips[0], spec) for clips in batch], seeds)
+    session = Session(predictor, [start_of_clip(clips[0], spec) for clips in batch], seeds)
     is_given = needs_sim(predictor) and predictor.sampler.sim_source == "true"
     made = []
     for windows in zip(*batch, strict=True):
@@ -58,18 +62,3 @@ def roll_out(ready: Ready, batch: list[list[Clip]], seeds: list[int], view: int)
         predicted = np.concatenate([first, *(chunks[i].frames[view] for chunks in made)])
         videos.append(LongVideo(episode=clips[0].episode, truth=truth, predicted=predicted))
     return videos
-
-
-def start_of(clip: Clip, spec: DataSpec) -> Start:
-    """The moment at which a window begins."""
-    real, sim = np.split(clip.frames[:, 0], [len(spec.views)])
-    has_sim = len(sim) and clip.view_present[len(spec.views) :].all()
-    return Start(
-        images=tuple(real),
-        task=clip.task,
-        state=clip.state if clip.state.size and clip.state_valid.all() else None,
-        sim=tuple(sim) if has_sim else None,
-        history=clip.history,
-        cameras=clip.cameras[: len(spec.views)],
-        name=clip.episode,
-    )

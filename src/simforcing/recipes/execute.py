@@ -100,9 +100,10 @@ def execute(
         validate = held_out_loss(run, objective, held_out) if held_out is not None else None
         metadata = {"run": json.loads(json.dumps(to_json(run)))}
         about = about_run(run, data, command=command, training=[episode.name for episode in training])
+        if world.is_first:  # before training: a frame that cannot be decoded must not cost it
+            about["familiarity"] = to_json(familiarity_of(training, run.spec, autoencoder))
         result = train(model, objective, windows, run.trainer, out, validate=validate, metadata=metadata)
         model = finished_model(run, model, result.checkpoint)
-        about["familiarity"] = to_json(familiarity_of(training, run.spec, autoencoder))
         bundle = Bundle(model=model, autoencoder=autoencoder, spec=run.spec, about=about)
         if world.is_first:
             bundle.save(out)
