@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from simforcing.data.action_files import checked_table
 from simforcing.data.windows import TIME_SLACK
-from simforcing.generation.chunks import Chunk, Video
+from simforcing.generation.chunks import Chunk, Rollout, Video
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.start import Start, clip_from, read_start
 from simforcing.generation.state import carry_state, still_row
@@ -184,6 +184,38 @@ class Session:
         )
         num_frames = live.num_frames + chunk.frames.shape[1]
         return _Live(start=moved, seed=live.seed, past=past, num_chunks=live.num_chunks + 1, num_frames=num_frames)
+
+
+def roll_out(
+    predictor: Predictor,
+    starts: Sequence[Start],
+    actions: Float[np.ndarray, "b k a"],
+    seeds: Sequence[int],
+    sim_video: Sequence[Video] | None = None,
+) -> list[Rollout]:
+    """Videos as long as the commands, chunk after chunk.
+
+    Args:
+        sim_video: of each clip, a rendering of the whole simulation, the first picture too, for `sim_source` "true".
+
+    Raises:
+        ValueError: as a session does, or commands that end between two frames, before anything is generated.
+    """
+    spec, per_window = predictor.spec, predictor.spec.num_actions
+    frames_of(actions.shape[1], spec)
+    session = Session(predictor, starts, seeds)
+    begun: tuple[Start, ...] = session.starts
+    made: list[list[Chunk]] = [[] for _ in begun]
+    for at in range(0, actions.shape[1], per_window):
+        part = actions[:, at : at + per_window]
+        frames = slice(1 + frames_of(at, spec), 1 + frames_of(at + part.shape[1], spec))
+        chunks = session.step(part, None if sim_video is None else [video[:, frames] for video in sim_video])
+        for mine, chunk in zip(made, chunks, strict=True):
+            mine.append(chunk)
+    return [
+        Rollout.joined(start, mine, views=spec.views, seed=seed, sampler=predictor.sampler)
+        for start, mine, seed in zip(begun, made, seeds, strict=True)
+    ]
 
 
 def needs_sim(predictor: Predictor) -> bool:

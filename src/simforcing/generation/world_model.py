@@ -23,7 +23,7 @@ from simforcing.generation.given import (
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.sampler import SamplerConfig, stored_sampler
 from simforcing.generation.segment import segmenter_named
-from simforcing.generation.session import Session, frames_of, needs_sim, read_seed
+from simforcing.generation.session import Session, frames_of, needs_sim, read_seed, roll_out
 from simforcing.generation.sim_start import with_simulation
 from simforcing.generation.start import Picture, Start, read_start
 from simforcing.models.bundle import Bundle, load_bundle
@@ -218,17 +218,7 @@ class WorldModel:
             if len(videos) != len(begun):
                 raise ValueError(f"{len(videos)} sim_videos for {len(begun)} starts")
             begun = [replace(start, sim=tuple(video[:, 0])) for start, video in zip(begun, videos, strict=True)]
-        session = Session(predictor, [self._ready(start, predictor) for start in begun], own_seeds)
-        begun, made = session.starts, [[] for _ in starts]
-        for at in range(0, commands.shape[1], self.num_actions):
-            part = commands[:, at : at + self.num_actions]
-            frames = slice(frames_of(at, self.spec) + 1, frames_of(at + part.shape[1], self.spec) + 1)
-            chunks = session.step(part, None if videos is None else [video[:, frames] for video in videos])
-            for mine, chunk in zip(made, chunks, strict=True):
-                mine.append(chunk)
-        how = {"views": self.views, "sampler": predictor.sampler}
-        together = zip(begun, made, own_seeds, strict=True)
-        return [Rollout.joined(start, mine, seed=seed, **how) for start, mine, seed in together]
+        return roll_out(predictor, [self._ready(start, predictor) for start in begun], commands, own_seeds, videos)
 
     def stream(
         self,

@@ -10,9 +10,8 @@ from jaxtyping import UInt8
 
 from simforcing.data.video import write_video
 from simforcing.evaluation.pictures import side_by_side
-from simforcing.generation.chunks import Chunk, Rollout
 from simforcing.generation.rollout import Predictor
-from simforcing.generation.session import Session, frames_of, held, needs_sim
+from simforcing.generation.session import held, needs_sim, roll_out
 from simforcing.generation.start import clip_from
 from simforcing.recipes.estimate import clip_bytes, prediction_cost
 from simforcing.recipes.generated_folder import Video, claim_videos
@@ -95,7 +94,7 @@ def make(predictor: Predictor, sources: Sequence[Clip | Request], seeds: Sequenc
     if clips:
         assert len(clips) == len(sources), "windows and requests are made by different calls"
         return predict_windows(predictor, clips, seeds)
-    return roll_out(predictor, [source for source in sources if isinstance(source, Request)], seeds)
+    return follow(predictor, [source for source in sources if isinstance(source, Request)], seeds)
 
 
 def predict_windows(predictor: Predictor, clips: Sequence[Clip], seeds: Sequence[int]) -> list[Made]:
@@ -109,26 +108,17 @@ def predict_windows(predictor: Predictor, clips: Sequence[Clip], seeds: Sequence
     ]
 
 
-def roll_out(predictor: Predictor, requests: Sequence[Request], seeds: Sequence[int]) -> list[Made]:
+def follow(predictor: Predictor, requests: Sequence[Request], seeds: Sequence[int]) -> list[Made]:
     """Chunk after chunk, as long as the commands last."""
-    spec = predictor.spec
-    session = Session(predictor, [request.start for request in requests], seeds)
-    begun = session.starts
-    given = None
+    spec, given = predictor.spec, None
     if needs_sim(predictor) and predictor.sampler.sim_source == "true":
         given = [request.simulation(spec) for request in requests]
-    chunks: list[list[Chunk]] = [[] for _ in requests]
-    for at in range(0, len(requests[0].action), spec.num_actions):
-        actions = np.stack([request.action[at : at + spec.num_actions] for request in requests])
-        frames = slice(1 + frames_of(at, spec), 1 + frames_of(at + actions.shape[1], spec))
-        sims = None if given is None else [sim[:, frames] for sim in given]
-        for mine, chunk in zip(chunks, session.step(actions, sims), strict=True):
-            mine.append(chunk)
-    out = []
-    for request, start, mine, seed in zip(requests, begun, chunks, seeds, strict=True):
-        video = Rollout.joined(start, mine, views=spec.views, seed=seed, sampler=predictor.sampler)
-        out.append(Made(frames=video.frames, sim=video.sim_frames, truth=request.frames(spec, spec.views)))
-    return out
+    actions = np.stack([request.action for request in requests])
+    videos = roll_out(predictor, [request.start for request in requests], actions, seeds, given)
+    return [
+        Made(frames=video.frames, sim=video.sim_frames, truth=request.frames(spec, spec.views))
+        for request, video in zip(requests, videos, strict=True)
+    ]
 
 
 def write_made(job: Job, made: Made, predictor: Predictor, out: Path) -> None:
