@@ -148,8 +148,11 @@ def test_a_swapped_video_says_whose_actions_it_shows_in_every_call(debug_run: Pa
     last = max(name for name in first if name.startswith(names[0]))
     assert first[last].split(", actions of ")[1] == f"{names[1]} at frame 0"
     commands = actions_of_last()
-    with pytest.raises(ValueError, match=r"of other settings: .*inputs was .*actions of"):
+    with pytest.raises(ValueError, match=r"set exists and holds other data"):
         made(names[0], names[2])
+    again = Asked(episodes=(names[0], names[2]))
+    with pytest.raises(ValueError, match=r"of other settings: .*inputs was .*actions of"):
+        generate_clips(debug_run, again, out=out, options=FEW_STEPS, sampling=sampling, report=quiet)
     second = made(names[0], names[2], overwrite=True)
     assert second[last].split(", actions of ")[1] == f"{names[2]} at frame 0"
     assert not np.array_equal(commands, actions_of_last())
