@@ -103,7 +103,7 @@ def operations(generation: Generation) -> tuple[float, float]:
     def ours(branches: list[Branch], given: Tensor, sim: Tensor | None) -> None:
         passes = Prepared(generation.model, branches, given, sim, [0.5])
         for _ in range(STEPS):
-            passes.velocities(given, 0.5)
+            passes.velocities(given[:, :, 1:], 0.5)
 
     with FlopCounterMode(display=False) as plain:
         generation.plain()

@@ -62,7 +62,7 @@ from trust_table import table, unit_path
 
 from simforcing.data.clips import Clips
 from simforcing.data.conditions import conditions_of
-from simforcing.data.latents import encode_clips, first_frame_observed
+from simforcing.data.latents import encode_clips
 from simforcing.evaluation.following import with_actions_of
 from simforcing.evaluation.protocols import protocol_named, score_clip
 from simforcing.flow.guidance import guide
@@ -122,7 +122,6 @@ class Sampler:
         first = encode_clips(clips, autoencoder, streams=slice(len(spec.views)), num_frames=1)
         shape = sim.shape[1:]
         self.given = torch.cat([first, first.new_zeros(len(clips), shape[0], shape[1] - 1, *shape[2:])], dim=2)
-        self.keep = first_frame_observed(self.given)[:, None, :, None, None, None]
         self.noise = draw_noise(shape, seeds)
         self.sigmas = sampling_sigmas(predictor.sampler.num_steps, predictor.sampler.shift)
         conditions = conditions_of(clips, spec, autoencoder.temporal_factor, autoencoder.spatial_factor)
@@ -131,13 +130,12 @@ class Sampler:
 
     def latents(self, weights: Sequence[float]) -> tuple[Tensor, np.ndarray]:
         """Clean latents, and the gap of the two velocities by step and clip, relative to the one without."""
-        z, gaps = torch.where(self.keep, self.given, self.noise), []
+        z, gaps = self.noise[:, :, 1:], []
         for i, w in enumerate(weights):
             off, on = self.passes.velocities(z, float(self.sigmas[i])).chunk(2)
             gaps.append((size(on - off) / size(off)).numpy())
             z = z + (self.sigmas[i + 1] - self.sigmas[i]).to(z.dtype) * guide(off, on, w)
-            z = torch.where(self.keep, self.given, z)
-        return z, np.stack(gaps)
+        return torch.cat([self.given[:, :, :1], z], dim=2), np.stack(gaps)
 
 
 def size(values: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Sampling: latents of a whole clip from its given frames and conditions (docs/paper-to-code.md)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
@@ -130,7 +130,6 @@ def sample(
         noise: the starting point, see `draw_noise`.
         sim: latents of the simulation, all frames; None: the condition path is absent.
     """
-    keep = per_frame(observed)
     sigmas = sampling_sigmas(config.num_steps, config.shift)
     w, a = config.sim_guidance, config.action_guidance
     dropped = torch.ones(noise.shape[0], dtype=torch.bool, device=noise.device)
@@ -149,15 +148,17 @@ def sample(
         velocity = on if w == 1 else guide(found[0], on, w)
         return velocity if a == 1 else velocity + (a - 1) * (on - found[-1])
 
+    def solved(passes: Prepared | _Passes, z: Tensor, keep_given: Callable[[Tensor], Tensor]) -> Tensor:
+        def velocity(z: Tensor, sigma: Tensor) -> Tensor:
+            return steered(passes.velocities(z, float(sigma)).chunk(len(branches)))
+
+        return SOLVERS[config.solver](velocity, z, sigmas, keep_given)
+
     if isinstance(model, WorldModelNetwork) and model.first_frame_stands_alone and is_first_alone(observed):
-        passes = Prepared(model, branches, given, sim, sigmas[:-1].tolist())
-    else:
-        passes = _Passes(model, branches, observed, sim)
-
-    def velocity(z: Tensor, sigma: Tensor) -> Tensor:
-        return steered(passes.velocities(z, float(sigma)).chunk(len(branches)))
-
-    return SOLVERS[config.solver](velocity, noise, sigmas, lambda z: torch.where(keep, given, z))
+        prepared = Prepared(model, branches, given, sim, sigmas[:-1].tolist())
+        return torch.cat([given[:, :, :1], solved(prepared, noise[:, :, 1:], lambda z: z)], dim=2)
+    keep = per_frame(observed)
+    return solved(_Passes(model, branches, observed, sim), noise, lambda z: torch.where(keep, given, z))
 
 
 def is_first_alone(observed: Bool[Tensor, "b g"]) -> bool:

@@ -87,30 +87,32 @@ class Prepared:
         k, v = self.context.text[0]
         self.context = replace(self.context, text=[(k[:num_clips], v[:num_clips]), *self.context.text[1:]])
 
-    def _level(self, sigma: float) -> tuple[Tensor, Level]:
-        level = self.first.new_full((1, 1), sigma)
+    def _level(self, sigma: float) -> Level:
         num_frames = 1 if self.context.joined is None else self.context.joined.shape[1]
-        return level, self.model.video_level(level.expand(1, num_frames), self.context)
+        return self.model.video_level(self.first.new_full((1, num_frames), sigma), self.context)
 
-    def velocities(self, z: Float[Tensor, "b v g c h w"], sigma: float) -> Float[Tensor, "r v g c h w"]:
-        """Branch after branch; zero for the given frame 0, which never moves."""
-        level, embedded = self.levels[sigma]
-        moving = z[:, :, 1:]
-        tokens = self.model.video_in(patches(moving, self.model.config.patch))
+    def velocities(self, z: Float[Tensor, "b v f c h w"], sigma: float) -> Float[Tensor, "r v f c h w"]:
+        """Of the latent frames after the given one, branch after branch.
+
+        Args:
+            z: these frames; branches share them.
+        """
+        tokens = self.model.video_in(patches(z, self.model.config.patch))
         tokens = repeat_batch(tokens, self.num_rows)
         if self.context.drawn is not None:
             tokens = tokens + self.context.drawn[: self.num_rows]
         stream = Stream(
             tokens=tokens,
-            level=embedded,
+            level=self.levels[sigma],
             rotors=self.rotors,
             text=self.context.text,
             added=self.added,
         )
         out = self.model.mixture({"video": stream}, self.mask, self.present, ("video",), self.given)["video"]
-        rows = torch.cat([self.first, repeat_batch(moving, len(self.first))], dim=2)
-        velocity = self.model.video_velocity(rows, level, out)
-        return torch.cat([torch.zeros_like(velocity[:, :, :1]), velocity], dim=2)
+        predicted = self.model.video_prediction(self.first, out)
+        if self.model.config.predicts == "velocity":
+            return predicted
+        return (repeat_batch(z, len(self.first)) - predicted) / sigma
 
 
 def _stacked(conditions: Sequence[Conditions], model: WorldModelNetwork, z: Tensor) -> Context:

@@ -330,22 +330,29 @@ class WorldModelNetwork(nn.Module):
         )
 
     def video_velocity(
-        self, z: Float[Tensor, "r v g c h w"], sigma: Float[Tensor, "q s"], out: tuple[Tensor, Tensor]
+        self, z: Float[Tensor, "r v g c h w"], sigma: Float[Tensor, "r s"], out: tuple[Tensor, Tensor]
+    ) -> Float[Tensor, "r v g c h w"]:
+        """Velocities of all latent frames, of which `out` holds (tokens, noise-level embedding)."""
+        predicted = self.video_prediction(z[:, :, :1], out)
+        return predicted if self.config.predicts == "velocity" else velocity_from_clean(z, predicted, per_frame(sigma))
+
+    def video_prediction(
+        self, first: Float[Tensor, "r v 1 c h w"], out: tuple[Tensor, Tensor]
     ) -> Float[Tensor, "r v f c h w"]:
-        """Velocities of the last f latent frames, of which `out` holds (tokens, noise-level embedding)."""
+        """What `predicts` names, of the latent frames of which `out` holds (tokens, noise-level embedding).
+
+        Args:
+            first: latent frame 0, which the head `first_frame` starts from.
+        """
         tokens, e = out
-        _, v, _, _, h, w = z.shape
+        _, v, _, _, h, w = first.shape
         p, head = self.config.patch, self.config.head
         shape = {"v": v, "h": h // p, "w": w // p, "p": p, "q": p, "o": 2 if head == "first_frame" else 1}
         maps = rearrange(self.video_head(tokens, e), "b (g v h w) (p q o c) -> o b v g c (h p) (w q)", **shape)
-        if head == "first_frame":
-            change, gate = maps.unbind(0)
-            predicted = change + (1 + gate) * z[:, :, :1]
-        else:
-            predicted = maps.squeeze(0)
-        if self.config.predicts == "velocity":
-            return predicted
-        return velocity_from_clean(z[:, :, -predicted.shape[2] :], predicted, per_frame(sigma))
+        if head != "first_frame":
+            return maps.squeeze(0)
+        change, gate = maps.unbind(0)
+        return change + (1 + gate) * first
 
     def _check(self, z: Tensor, conditions: Conditions) -> None:
         if z.shape[0] % conditions.action.shape[0]:
