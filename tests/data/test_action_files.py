@@ -29,6 +29,12 @@ def write_csv(path: Path, rows: list[list]) -> Path:
     return path
 
 
+@pytest.mark.parametrize("rate", [10**400, float("nan"), float("inf")], ids=["large", "nan", "inf"])
+def test_a_rate_that_is_no_number_is_refused_in_one_line(table: np.ndarray, rate: float):
+    with pytest.raises(ValueError, match=r"^action fps is .{3,40}; expected a number$"):
+        table_from_json({"fps": rate, "values": table.tolist()}, LAYOUT, "action", fps=5.0)
+
+
 def test_every_format_gives_the_same_table(table: np.ndarray, tmp_path: Path):
     np.save(tmp_path / "a.npy", table.astype(np.float64))
     rows = table.astype(float).tolist()

@@ -21,6 +21,7 @@ from simforcing.types.files import read_json
 from simforcing.types.spec import FPS_TOLERANCE
 
 ENDINGS = (".npy", ".csv", ".json")
+MAX_FPS = 1e9  # beyond, an integer may be no float at all
 DECLARED = ("layout", "fps", "units")
 
 
@@ -172,6 +173,8 @@ def _check_declared(value: dict[str, Any], layout: Layout, where: str, fps: floa
         raise ValueError(f"{where} has no rate, but the file declares fps {rate!r}")
     if isinstance(rate, bool) or not isinstance(rate, int | float | None):
         raise ValueError(f"{where} fps is {rate!r}; expected a number")
+    if rate is not None and not abs(rate) < MAX_FPS:  # nor is NaN
+        raise ValueError(f"{where} fps is {rate!r:.40}; expected a number")
     if rate is not None and fps is not None and abs(rate - fps) > FPS_TOLERANCE * fps:
         raise ValueError(f"{where}s come at {rate:g} Hz; this model reads {fps:g} Hz")
     units = value.get("units", {})
