@@ -92,7 +92,27 @@ def test_videos_of_other_inputs_or_settings_are_never_mixed(student: Path, files
     assert set(json.loads((out / SETTINGS).read_text())["videos"]) == {"v", "w"}
     assert generate(student, other, out=out, options=replace(FEW_STEPS, overwrite=True), report=quiet)
     assert (out / "v.mp4").read_bytes() != first
-    assert not (out / "w.mp4").exists()
+
+
+def test_overwriting_one_request_keeps_all_others_and_files_of_the_user(student: Path, files: Path, tmp_path: Path):
+    out, over = tmp_path / "out", replace(FEW_STEPS, overwrite=True)
+    for name in ("v", "w"):
+        generate(student, Asked(one=request_of(files, name=name)), out=out, options=FEW_STEPS, report=quiet)
+    for name in ("own.mp4", "own.compare.mp4"):
+        (out / name).write_bytes(b"the user's")
+    kept = (out / "w.mp4").read_bytes()
+    other = Asked(one=request_of(files, name="v", actions=str(files / "moves1.npy")))
+    generate(student, other, out=out, options=over, report=quiet)
+    assert (out / "w.mp4").read_bytes() == kept
+    assert set(json.loads((out / SETTINGS).read_text())["videos"]) == {"v", "w"}
+    lines: list[str] = []
+    generate(student, other, out=out, options=over, sampling=SamplingOptions(sim_guidance=0.3), report=lines.append)
+    assert any(line.startswith("removed ") for line in lines)
+    assert not (out / "w.mp4").exists()  # of other settings
+    assert {path.name for path in out.glob("own*")} == {"own.mp4", "own.compare.mp4"}
+    mine = Asked(one=request_of(files, name="own"))
+    with pytest.raises(ValueError, match=r"own\.mp4 is not of this command"):
+        generate(student, mine, out=out, options=FEW_STEPS, sampling=SamplingOptions(sim_guidance=0.3), report=quiet)
 
 
 def test_every_bad_request_is_named_before_the_first_is_made(student: Path, files: Path, tmp_path: Path):

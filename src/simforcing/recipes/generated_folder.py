@@ -1,5 +1,6 @@
 """The folder of generated videos: what each was made of, so that none is passed off as another, and none is lost."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,12 +38,17 @@ class Video:
         return all(path.is_file() and path.stat().st_size > 0 for path in self.paths(out))
 
 
-def claim_videos(out: Path, settings: dict[str, Any], videos: Sequence[Video], *, overwrite: bool) -> None:
-    """Store the settings in a new folder; in one with videos, refuse others, or remove its videos to overwrite.
+def claim_videos(out: Path, settings: dict[str, Any], videos: Sequence[Video], *, overwrite: bool) -> int:
+    """Store the settings in a new folder; in one with videos, refuse others, or make room for those to come.
+
+    To overwrite, a request that has changed loses its own videos alone; other settings remove all that are listed.
 
     Args:
         settings: all that decides the videos beside their own inputs, as JSON values.
         videos: those to come; those of earlier calls with the same settings stay beside them.
+
+    Returns:
+        How many files of other settings or inputs were removed.
 
     Raises:
         ValueError: videos of other settings or inputs, or files that are none of ours, and no `overwrite`.
@@ -50,31 +56,47 @@ def claim_videos(out: Path, settings: dict[str, Any], videos: Sequence[Video], *
     path = out / SETTINGS
     then = stored_settings(path, lenient=overwrite)
     listed: dict[str, Any] = then.get(VIDEOS, {})
-    old = [out / f"{name}{ending}" for name, item in listed.items() for ending in item["files"]]
-    if then:  # also what an older version left without a list
+    if not overwrite:
+        _refuse_foreign(out, then, videos)
+    mine = {video.name: {"seed": video.seed, "inputs": video.inputs, "files": list(video.endings)} for video in videos}
+    before = {name: value for name, value in then.items() if name not in (VIDEOS, MADE_BY)}
+    differences = named_differences(before, settings) if then else []
+    both = [name for name in mine if name in listed]
+    earlier, asked = (
+        {name: {k: side[name][k] for k in ("seed", "inputs")} for name in both} for side in (listed, mine)
+    )
+    changed = [name for name in both if earlier[name] != asked[name]]
+    old = [out / f"{name}{ending}" for name in (listed if differences else changed) for ending in listed[name]["files"]]
+    if differences and VIDEOS not in then:  # an older version listed none
         compared = sorted(out.glob("*.compare.mp4"))
         old += [*compared, *(video.with_name(video.name.replace(".compare.mp4", ".mp4")) for video in compared)]
-    elif not overwrite:
-        require_absent([path for video in videos for path in video.paths(out)] + sorted(out.glob("*.compare.mp4")))
-    mine = {video.name: {"seed": video.seed, "inputs": video.inputs, "files": list(video.endings)} for video in videos}
-    differences: list[str] = []
-    if any(path.exists() for path in old):
-        before = {name: value for name, value in then.items() if name not in (VIDEOS, MADE_BY)}
-        differences = named_differences(before, settings)
-        same = {name: {key: listed[name][key] for key in ("seed", "inputs")} for name in mine if name in listed}
-        asked = {name: {key: mine[name][key] for key in ("seed", "inputs")} for name in same}
-        differences += named_differences(same, asked)
-    if differences and not overwrite:
+    old = [file for file in old if os.path.exists(file)]  # unlike Path.exists, also false for a name too long
+    if old and not overwrite:
+        first = (differences + named_differences(earlier, asked))[0]
         raise ValueError(
-            f"{out} holds videos of other settings: {differences[0]}; choose another --out, or --overwrite"
+            f"{out} holds videos of other settings: {first}; choose another --out, or --overwrite,"
+            f" which removes {len(old)} files"
         )
-    for video in old if differences else ():
-        video.unlink(missing_ok=True)
+    for file in old:
+        file.unlink(missing_ok=True)
     for video in videos:
         for leftover in video.paths(out):
             remove_half_written(leftover)
     kept = {} if differences else listed
     write_json(path, {MADE_BY: f"simforcing {package_version()}", **settings, VIDEOS: kept | mine})
+    return len(old)
+
+
+def _refuse_foreign(out: Path, then: dict[str, Any], videos: Sequence[Video]) -> None:
+    """ValueError where a file of a video to come lies there that no earlier call lists: its record would be false."""
+    if not then:
+        require_absent([path for video in videos for path in video.paths(out)] + sorted(out.glob("*.compare.mp4")))
+    if VIDEOS not in then:
+        return
+    for video in videos:
+        found = [path for path in video.paths(out) if os.path.exists(path)]
+        if found and video.name not in then[VIDEOS]:
+            raise ValueError(f"{found[0]} is not of this command; move it away, choose another --out, or --overwrite")
 
 
 def stored_settings(path: Path, *, lenient: bool) -> dict[str, Any]:

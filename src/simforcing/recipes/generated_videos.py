@@ -58,7 +58,9 @@ def write_jobs(
     """Make and write the videos that are missing, batch by batch. ValueError as `claim_videos`."""
     if lerobot is not None:
         require_fitting_set(lerobot, jobs, predictor.spec, settings, overwrite=overwrite)
-    claim_videos(out, settings, [job.video for job in jobs], overwrite=overwrite)
+    removed = claim_videos(out, settings, [job.video for job in jobs], overwrite=overwrite)
+    if removed:
+        report(f"removed {removed} files of other settings or inputs from {out}")
     todo = {job.video.name for job in jobs if overwrite or not job.video.is_there(out)}
     report(f"{len(jobs)} videos, {len(jobs) - len(todo)} already there, to {out}")
     batches = batches_of(jobs, settings["batch_size"])
