@@ -71,6 +71,32 @@ def test_a_lerobot_set_trains_a_model_as_it_is(made_set: Callable[..., Path], tm
     assert load_bundle(tmp_path / "trained").spec.views == ("real",)
 
 
+@pytest.mark.parametrize("place", ["trained", "videos", "foreign"])
+def test_a_set_replaces_neither_what_the_model_learnt_from_nor_foreign_files(
+    student: Path, files: Path, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    trained = tmp_path / load_bundle(student).about["data"]
+    (trained / "meta").mkdir(parents=True)
+    (trained / "meta/info.json").write_text("{}")
+    root = {"trained": trained, "videos": tmp_path / "out", "foreign": tmp_path / "mine"}[place]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes.txt").write_text("kept")
+    asked = Asked(requests=written(files, [item_of(0, name="v")]))
+    with pytest.raises(ValueError, match="choose another --lerobot"):
+        generate(
+            student,
+            asked,
+            out=tmp_path / "out",
+            lerobot=root,
+            options=replace(FEW_STEPS, overwrite=True),
+            report=quiet,
+        )
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "mine/notes.txt").is_file()
+    assert (trained / "meta/info.json").read_text() == "{}"
+
+
 def test_a_set_that_is_there_is_kept_and_another_is_refused_before_any_work(
     made_set: Callable[..., Path], tmp_path: Path
 ):

@@ -119,6 +119,7 @@ def generate_clips(
         )
     count = len(clips) if asked.max_clips is None else min(len(clips), asked.max_clips)
     jobs = jobs_of_clips(ready, clips, count, options.seed, sampling)
+    _require_set_apart(lerobot, out, [ready.data.root, ready.predictor.bundle.about.get("data")])
     settings = settings_of(run_dir, ready.predictor, options, sampling, ready.data.fingerprint)
     return write_jobs(
         ready.predictor, jobs, out, settings=settings, overwrite=options.overwrite, lerobot=lerobot, report=report
@@ -146,6 +147,7 @@ def generate_rollouts(
     reader = RequestReader(ready.predictor, opened=ready.data)
     requests = _checked(items, reader, Path(ready.data.root), report)
     jobs = jobs_of_requests(ready.predictor, requests, options.seed, sampling)
+    _require_set_apart(lerobot, out, [ready.data.root, ready.predictor.bundle.about.get("data")])
     settings = settings_of(run_dir, ready.predictor, options, sampling, None)
     return write_jobs(
         ready.predictor, jobs, out, settings=settings, overwrite=options.overwrite, lerobot=lerobot, report=report
@@ -186,6 +188,7 @@ def generate_requests(
     if without:
         report(f"warning: {without} of {len(requests)} requests give no state, which this model was trained to read")
     jobs = jobs_of_requests(predictor, requests, options.seed, sampling)
+    _require_set_apart(lerobot, out, [*reader.roots, bundle.about.get("data")])
     settings = settings_of(run_dir, predictor, options, sampling, None)
     return write_jobs(
         predictor, jobs, out, settings=settings, overwrite=options.overwrite, lerobot=lerobot, report=report
@@ -204,6 +207,18 @@ def _chosen(
     require_apart(out, ready.data.root)
     chosen = named_episodes(ready.data.episodes, asked.episodes) if asked.episodes else ready.held_out
     return ready, chosen
+
+
+def _require_set_apart(lerobot: Path | None, out: Path, roots: Sequence[str | None]) -> None:
+    """ValueError where the set to make is the folder of the videos, or a set that was read, which it would replace."""
+    if lerobot is None:
+        return
+    folder, videos = lerobot.resolve(), out.resolve()
+    if videos.is_relative_to(folder):
+        raise ValueError(f"the folder {out} of the videos lies in {lerobot}; choose another --lerobot")
+    for root in roots:
+        if root is not None:
+            require_apart(lerobot, root, "--lerobot")
 
 
 def require_simulated(episodes: Sequence[Episode], predictor: Predictor) -> None:

@@ -10,10 +10,12 @@ from jaxtyping import Float
 from simforcing.data.lerobot_episode import EncodedVideo
 from simforcing.data.lerobot_stats import image_stats
 from simforcing.data.lerobot_writer import LeRobotWriter
+from simforcing.data.partial_folder import why_kept
 from simforcing.data.video import VideoFrames
 from simforcing.generation.session import held
 from simforcing.generation.state import carry_state
 from simforcing.recipes.generated_folder import MADE_BY, VIDEOS
+from simforcing.recipes.output import require_writable
 from simforcing.types import Clip, DataSpec
 from simforcing.types.files import read_json
 from simforcing.types.progress import Report
@@ -39,6 +41,9 @@ def require_fitting_set(
             f" {spec.num_frames - 1} frames"
         )
     common_views(jobs)
+    require_writable(root)
+    if overwrite and root.exists() and (reason := why_kept(root)) is not None:
+        raise ValueError(f"{root} {reason}; choose another --lerobot")
     if not root.exists() or overwrite or is_written(root, jobs, settings):
         return
     raise ValueError(f"{root} exists and holds other data; choose another --lerobot, or --overwrite")
