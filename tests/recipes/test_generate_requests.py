@@ -48,7 +48,7 @@ def test_a_requests_file_says_what_single_calls_say(student: Path, files: Path, 
     one_by_one = SamplingOptions(batch_size=1)
     many = generate(student, asked, out=tmp_path / "many", options=FEW_STEPS, sampling=one_by_one, report=quiet)
     lines = files / "requests.jsonl"
-    lines.write_text("\n".join(map(json.dumps, json.loads(path.read_text()))) + "\n\n")
+    lines.write_text("\n".join(map(json.dumps, json.loads(path.read_text()))) + "\n\n", encoding="utf-8-sig")
     again = replace(asked, requests=lines)
     other = generate(student, again, out=tmp_path / "lines", options=FEW_STEPS, sampling=one_by_one, report=quiet)
     assert [p.read_bytes() for p in many] == [p.read_bytes() for p in other]
@@ -183,6 +183,20 @@ def test_two_requests_of_one_name_and_options_that_exclude_each_other_are_refuse
         Asked(one=request_of(files), rollout=True)
     with pytest.raises(ValueError, match="give --out"):
         generate(student, Asked(one=request_of(files)), report=quiet)
+
+
+@pytest.mark.parametrize(
+    ("changes", "seeds", "message"),
+    [({"name": "x" * 300}, 1, "at most 120"), ({"seed": 2**63 - 1}, 2, r"must be at least 0 and below 2\*\*63")],
+)
+def test_names_and_seeds_that_cannot_be_are_refused_before_a_folder_is_made(
+    student: Path, files: Path, tmp_path: Path, changes: dict[str, Any], seeds: int, message: str
+):
+    asked = Asked(requests=written(files, [item_of(0, **changes)]))
+    sampling = SamplingOptions(num_seeds=seeds)
+    with pytest.raises(ValueError, match=message):
+        generate(student, asked, out=tmp_path / "out", options=FEW_STEPS, sampling=sampling, report=quiet)
+    assert not (tmp_path / "out").exists()
 
 
 def test_pictures_and_commands_unlike_the_trainings_are_named_and_used(

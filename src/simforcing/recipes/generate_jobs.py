@@ -12,7 +12,7 @@ from simforcing.recipes.generated_videos import Job, endings_of
 from simforcing.recipes.prediction import Ready
 from simforcing.recipes.requests import Request, swapped
 from simforcing.recipes.sampling import SamplingOptions
-from simforcing.types import Clip, Episode
+from simforcing.types import Clip, Episode, check_seed
 
 DRAW_STRIDE = 1_000_003  # between seeds of one request: beyond any number of requests
 
@@ -30,6 +30,7 @@ def jobs_of_requests(
     jobs = []
     for number, request in enumerate(requests):
         first_seed = seed + number if request.seed is None else request.seed
+        check_seed(first_seed + (sampling.num_seeds - 1) * DRAW_STRIDE)
         for draw in range(sampling.num_seeds):
             for chosen in (request, *others[number : number + 1]):
                 video = Video(
@@ -56,6 +57,7 @@ def jobs_of_clips(ready: Ready, clips: Clips, count: int, seed: int, sampling: S
         filmed = [view.name for view in episode.views]
         views = (ready.view, *(view for view in spec.views if view != ready.view and view in filmed))
         first_seed = seed + numbers[episode.name, start]
+        check_seed(first_seed + (sampling.num_seeds - 1) * DRAW_STRIDE)
         for draw in range(sampling.num_seeds):
             for is_swapped in (False, True) if sampling.swap else (False,):
                 other = others[number] if is_swapped else number

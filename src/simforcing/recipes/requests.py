@@ -22,6 +22,7 @@ from simforcing.types.files import read_json
 from simforcing.types.progress import Report
 
 NAME = re.compile(r"[A-Za-z0-9_-]+")
+MAX_NAME = 120  # letters: file systems end at 255, with endings and folders of data sets
 MOST_NAMED = 20
 PATHS = ("image", "sim_image", "sim_video", "camera")  # fields of a file for each view
 TO_SIMULATION = ("sim_image", "segment", "camera", "sim_video")  # ways of which a request takes one
@@ -217,18 +218,20 @@ def named(requests: Sequence[Request]) -> dict[str, int]:
 def name_of(item: RequestFields) -> str:
     """The request's own name, or one of its files' and episode's. ValueError for one that is no file name."""
     if item.name is not None:
-        if not NAME.fullmatch(item.name):
-            raise ValueError(f"name {item.name!r}: expected letters, digits, _ and - only")
+        if not NAME.fullmatch(item.name) or len(item.name) > MAX_NAME:
+            raise ValueError(
+                f"name {item.name[:MAX_NAME]!r}: expected letters, digits, _ and - only, at most {MAX_NAME}"
+            )
         return item.name
     first = item.image[0] if item.image else None
     words = [item.episode if first is None else Path(first.rpartition("=")[2]).stem]
     words.append(Path(item.actions).stem if isinstance(item.actions, str) else item.episode if first else None)
-    return "-".join(re.sub(r"[^A-Za-z0-9_-]", "_", word) for word in words if word) or "request"
+    return "-".join(re.sub(r"[^A-Za-z0-9_-]", "_", word) for word in words if word)[:MAX_NAME] or "request"
 
 
 def _json_lines(path: Path) -> list[Any]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: no requests can be read ({getattr(error, 'strerror', None) or error})") from None
     values = []
