@@ -88,7 +88,10 @@ def test_a_killed_call_goes_on_and_ends_bit_for_bit_as_if_it_had_not_been(root: 
         (("--image", "photo.png", "--actions", "gone.csv"), "gone.csv: no such file"),
         (("--image", "photo.png"), "no actions; give a file of them"),
         (("--requests", "gone.json"), "gone.json: no such file"),
-        (("--image", "photo.png", "--actions", "moves.npy", "--sim-guidance", "nan"), "sim_guidance is nan; it must be a finite number"),
+        (
+            ("--image", "photo.png", "--actions", "moves.npy", "--sim-guidance", "nan"),
+            "sim_guidance is nan; it must be a finite number",
+        ),
         (("--num-seeds", "0"), "num_seeds is 0; it must be at least 1"),
     ],
 )

@@ -348,3 +348,19 @@ def test_a_start_is_exported_and_a_start_of_another_model_is_refused():
         two.predict(small_start(), commands(0, 8))
     start = Start(images=(picture(0), picture(1)), sim=(picture(2), picture(3)), state=small_start().state)
     assert two.predict(start, commands(0, 8)).frames.shape == (2, 9, SIDE, SIDE, 3)
+
+
+def test_what_the_caller_does_to_its_memory_afterwards_changes_nothing():
+    world, start = small_world(), small_start()
+    image, sim, state = start.images[0].copy(), start.sim[0].copy(), start.state.copy()
+    begun = world.start(image, sim=sim, state=state, task=start.task)
+    actions = commands(0, 16)
+    expected = world.rollout(begun, actions).frames
+    for memory in (image, sim, state):
+        memory[:] = 0
+    chunks = []
+    for chunk in world.stream(begun, actions):
+        chunks.append(chunk.frames.copy())
+        chunk.state[:] = 0
+        chunk.frames[:] = 0
+    assert np.array_equal(np.concatenate(chunks, axis=1), expected[:, 1:])

@@ -179,7 +179,7 @@ class Session:
             start,
             images=tuple(frame.copy() for frame in chunk.frames[:, -1]),
             sim=None if chunk.sim_frames is None else tuple(frame.copy() for frame in chunk.sim_frames[:, -1]),
-            state=start.state if state is None else state[-1],
+            state=start.state if state is None else state[-1].copy(),  # the chunk is the caller's
             history=None if past is None else past[[-back for back in frames_back(self.spec)]],
         )
         num_frames = live.num_frames + chunk.frames.shape[1]

@@ -145,7 +145,7 @@ class WorldModel:
             None if camera is None else fitted_camera(camera, whole, fitted, resize, f"camera of view {view}")
             for view, camera, whole, fitted in zip(self.views, cameras, raw, pictures, strict=False)
         ]
-        numbers = None if state is None else as_numbers(state, "state")
+        numbers = None if state is None else as_numbers(state, "state").copy()
         start = Start(images=pictures, task=task, state=numbers, cameras=tuple(known))
         if sim is not None:
             start = replace(start, sim=self._fitted(self._one_each(sim, "sim"), resize, "sim"))
@@ -288,9 +288,9 @@ class WorldModel:
         return tuple(given)
 
     def _fitted(self, pictures: Sequence[Any], policy: ResizePolicy | None, what: str) -> tuple[Picture, ...]:
-        """A picture of each view, in the aspect of the training's."""
+        """A picture of each view, in the aspect of the training's; copies, as cameras reuse their memory."""
         pairs = zip(self.views, pictures, strict=True)
-        return tuple(fitted_picture(picture, self.bundle, view, policy, what) for view, picture in pairs)
+        return tuple(fitted_picture(picture, self.bundle, view, policy, what).copy() for view, picture in pairs)
 
     def _cut_out(
         self, start: Start, raw: tuple[Picture, ...], policy: ResizePolicy | None, simulation: dict[str, Any]
