@@ -5,7 +5,8 @@ the autoencoder gives it back. Distances are Mahalanobis distances from the trai
 """
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,8 +15,10 @@ import torch
 from jaxtyping import Float, UInt8
 from torch.nn import functional
 
-from simforcing.data.latents import to_video
+from simforcing.data.latents import device_of, to_video
 from simforcing.data.resize import resize_frames
+from simforcing.generation.start import Start
+from simforcing.models.bundle import Bundle
 from simforcing.nn.protocols import Autoencoder
 from simforcing.types import DataSpec, Episode, from_json
 
@@ -125,6 +128,18 @@ def stored_familiarity(about: dict[str, Any], where: str) -> dict[str, Familiari
     return {name: from_json(Familiarity, value, f"{where}: about.familiarity.{name}") for name, value in stored.items()}
 
 
+def warn_of_unfamiliar(start: Start, known: Mapping[str, Familiarity], bundle: Bundle) -> None:
+    """Warn of each picture of a start, in the model's size, that is unlike the training's of its view.
+
+    Args:
+        known: `stored_familiarity` of the bundle.
+    """
+    for view, picture in zip(bundle.spec.views, start.images, strict=True):
+        fault = known[view].fault(picture, bundle.autoencoder) if view in known else None
+        if fault is not None:
+            warnings.warn(f"{start.name}: view {view} is unlike the training's pictures: {fault}", stacklevel=5)
+
+
 def _colours(pictures: UInt8[np.ndarray, "n h w 3"], grid: int = GRID) -> Float[np.ndarray, "n d"]:
     """Mean colours of a coarse grid's cells, in grey levels."""
     bands = [np.array_split(np.arange(side), grid) for side in pictures.shape[1:3]]
@@ -139,7 +154,7 @@ def _colours(pictures: UInt8[np.ndarray, "n h w 3"], grid: int = GRID) -> Float[
 @torch.no_grad()
 def _detail(pictures: UInt8[np.ndarray, "n h w 3"], autoencoder: Autoencoder) -> Float[np.ndarray, "n d"]:
     """Logarithms of what is lost by halving again and again, and of what the autoencoder loses."""
-    video = to_video(pictures)
+    video = to_video(pictures).to(device_of(autoencoder))
     lost, fine = [], video
     while min(fine.shape[-2:]) >= 4:
         coarse = functional.avg_pool2d(fine, 2)
@@ -149,4 +164,4 @@ def _detail(pictures: UInt8[np.ndarray, "n h w 3"], autoencoder: Autoencoder) ->
     back = [autoencoder.decode(autoencoder.encode(one[None, None]))[0, 0] for one in video]
     lost.append((torch.stack(back) - video).square().mean(dim=(1, 2, 3)))
     # grey levels squared, with a floor so that a plain picture is finite
-    return np.log10(127.5**2 * torch.stack(lost, dim=1).double().numpy() + 0.1)
+    return np.log10(127.5**2 * torch.stack(lost, dim=1).double().cpu().numpy() + 0.1)

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from simforcing.data.resize import resize_frames
 from simforcing.generation.chunks import Chunk, Rollout, Video
-from simforcing.generation.familiarity import stored_familiarity
+from simforcing.generation.familiarity import stored_familiarity, warn_of_unfamiliar
 from simforcing.generation.given import (
     as_numbers,
     check_pictures,
@@ -315,10 +315,7 @@ class WorldModel:
             raise ValueError(f"{', '.join(simulation)}: no picture of the simulation is made, as none is needed")
         if self.spec.state is not None and start.state is None:
             warnings.warn(f"{start.name}: no state, which the model was trained with", stacklevel=4)
-        for view, picture in zip(self.views, checked.images, strict=True):
-            fault = view in self._familiar and self._familiar[view].fault(picture, self.bundle.autoencoder)
-            if fault:
-                warnings.warn(f"{start.name}: view {view} is unlike the training's pictures: {fault}", stacklevel=4)
+        warn_of_unfamiliar(checked, self._familiar, self.bundle)
         return checked
 
     def _rendering(self, video: Any, num_frames: int) -> Video:

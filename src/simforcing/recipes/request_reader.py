@@ -1,6 +1,5 @@
 """A request's files as the pictures, state and commands that a model reads, or one line on why they are not."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from simforcing.data.picture_files import read_picture, same_aspect
 from simforcing.data.video import VideoFrames
 from simforcing.data.windows import action_rows, state_at
 from simforcing.generation.episode_starts import start_of
-from simforcing.generation.familiarity import stored_familiarity
+from simforcing.generation.familiarity import stored_familiarity, warn_of_unfamiliar
 from simforcing.generation.given import fitted_camera, fitted_picture, stored_size, warn_of_range
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.segment import Segmenter, segmenter_named
@@ -284,11 +283,7 @@ class RequestReader:
     def _warn(self, request: Request) -> None:
         """Of what the model has not seen the like of."""
         warn_of_range(request.action, self.spec.action, f"{request.name}: action")
-        for view, picture in zip(self.spec.views, request.start.images, strict=True):
-            familiar = self._familiar.get(view)
-            fault = None if familiar is None else familiar.fault(picture, self.predictor.bundle.autoencoder)
-            if fault is not None:
-                warnings.warn(f"{request.name}: view {view} is unlike the training's pictures: {fault}", stacklevel=3)
+        warn_of_unfamiliar(request.start, self._familiar, self.predictor.bundle)
 
 
 def episode_action(episode: Episode, spec: DataSpec) -> Float[np.ndarray, "k a"]:
