@@ -8,7 +8,7 @@ import numpy as np
 from simforcing.data.clips import Clips
 from simforcing.evaluation.protocols import PROTOCOLS
 from simforcing.evaluation.result import EvaluationSettings
-from simforcing.recipes.drift import drift_of, roll_out, windows_of
+from simforcing.recipes.drift import drift_of, rolled_out, windows_of
 from simforcing.recipes.prediction import PredictionOptions, ready_to_predict
 
 
@@ -23,7 +23,7 @@ def test_the_first_chunk_is_the_first_windows_prediction(debug_run: Path):
     ready = replace(ready, predictor=predictor, bundle=replace(ready.bundle, spec=short))
     clips = windows_of(ready.held_out[0], short)
     windows = [clips[i] for i in range(2)]
-    (video,) = roll_out(ready, [windows], [3], 0)
+    (video,) = rolled_out(ready, [windows], [3], 0)
     assert len(video.predicted) == len(video.truth) == 9
     np.testing.assert_array_equal(video.predicted[1:5], predictor.predict([windows[0]], [3])[0][1:])
     np.testing.assert_array_equal(video.truth[4:], windows[1].frames[0])

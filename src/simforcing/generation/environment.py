@@ -12,14 +12,13 @@ from jaxtyping import Float, UInt8
 from simforcing.data.action_files import checked_table
 from simforcing.generation.chunks import Chunk
 from simforcing.generation.episode_starts import EpisodeStarts
-from simforcing.generation.given import as_numbers, check_pictures, warn_of_guidance
+from simforcing.generation.given import as_numbers, warn_of_guidance
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.sampler import SamplerConfig
-from simforcing.generation.session import Session, frames_of, needs_sim
-from simforcing.generation.sim_start import with_simulation
-from simforcing.generation.start import Start, read_start
+from simforcing.generation.session import Session, follows_given, frames_of, needs_sim
+from simforcing.generation.start import Start
 from simforcing.generation.state import rest_row
-from simforcing.generation.world_model import WorldModel
+from simforcing.generation.world_model import WorldModel, ready_start
 from simforcing.types import Layout, NetworkInput
 from simforcing.types.config import check_choices
 
@@ -102,7 +101,7 @@ class World:
         if not 1 <= config.num_actions <= self.spec.num_actions:
             raise ValueError(f"num_actions is {config.num_actions}; this model takes 1 to {self.spec.num_actions}")
         self.num_frames = frames_of(config.num_actions, self.spec)
-        if needs_sim(self.predictor) and self.predictor.sampler.sim_source == "true":
+        if follows_given(self.predictor):
             raise ValueError("sim_source is 'true', but an environment is given no rendered simulation; choices: self")
         warn_of_guidance(self.predictor.sampler.sim_guidance)
         self.starts = _starts(starts, self.predictor)
@@ -218,15 +217,10 @@ class World:
 
     def _ready(self, start: Start) -> Start:
         """A start as the model reads it, with a picture of the simulation where this sampler needs one."""
-        check_pictures(start, self.predictor.bundle)
-        if needs_sim(self.predictor) and start.sim is None:
-            try:
-                start = with_simulation(start, self.predictor.bundle)
-            except ValueError as error:
-                raise ValueError(f"{error} (to WorldModel.start, which makes starts)") from None
-        if self.has_state and start.state is None:
+        ready = ready_start(start, self.predictor, "to WorldModel.start, which makes starts")
+        if self.has_state and ready.state is None:
             raise ValueError(f"{start.name}: no state, which this environment's observations hold")
-        return read_start(start, self.spec)
+        return ready
 
     def _observation(
         self,

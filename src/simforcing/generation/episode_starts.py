@@ -12,17 +12,14 @@ from simforcing.generation.start import Start, start_of_clip
 from simforcing.types import DataSpec, Episode, EpisodeSet
 
 
-def start_of(episode: Episode, spec: DataSpec, frame: int = 0) -> Start:
-    """An episode at one of its frames: pictures, words, state with those before it, cameras, and simulation if it has.
+def start_of(episode: Episode, spec: DataSpec) -> Start:
+    """An episode at its first frame: pictures, words, state with those before it, cameras, and simulation if it has.
 
     Raises:
         ValueError: a view of the model that the episode lacks, or a frame that cannot be decoded.
     """
-    clip = read_clip(
-        episode, frame, replace(window_of(spec), num_frames=2), spec.action.layout.dim, spec.stored_state_dim
-    )
-    start = start_of_clip(clip, spec)
-    return replace(start, name=f"{start.name}, frame {frame}") if frame else start
+    window = replace(window_of(spec), num_frames=2)
+    return start_of_clip(read_clip(episode, 0, window, spec.action.layout.dim, spec.stored_state_dim), spec)
 
 
 class EpisodeStarts(Sequence[Start]):

@@ -149,7 +149,7 @@ class Session:
     def _clip(self, live: _Live, action: np.ndarray, spec: DataSpec, sim_video: Video | None) -> Clip:
         """The window that begins now, the last command held to its end."""
         clip = clip_from(live.start, held(action, spec.num_actions, spec.action.layout), spec)
-        wanted = needs_sim(self.predictor) and self.predictor.sampler.sim_source == "true"
+        wanted = follows_given(self.predictor)
         if wanted != (sim_video is not None):
             raise ValueError(
                 f"{live.start.name}: sim_video is {'missing' if wanted else 'given'}; it is read with sim_source true"
@@ -221,6 +221,11 @@ def roll_out(
 def needs_sim(predictor: Predictor) -> bool:
     """Whether the model's video is conditioned by a simulation under this sampler."""
     return predictor.bundle.model.config.sim_condition and predictor.sampler.sim_guidance != 0
+
+
+def follows_given(predictor: Predictor) -> bool:
+    """Whether that simulation must be given, a rendering of all frames, as this sampler does not make its own."""
+    return needs_sim(predictor) and predictor.sampler.sim_source == "true"
 
 
 def frames_back(spec: DataSpec) -> list[int]:

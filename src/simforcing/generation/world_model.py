@@ -23,7 +23,7 @@ from simforcing.generation.given import (
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.sampler import SamplerConfig, stored_sampler
 from simforcing.generation.segment import segmenter_named
-from simforcing.generation.session import Session, frames_of, needs_sim, read_seed, roll_out
+from simforcing.generation.session import Session, follows_given, frames_of, needs_sim, read_seed, roll_out
 from simforcing.generation.sim_start import with_simulation
 from simforcing.generation.start import Picture, Start, read_start
 from simforcing.models.bundle import Bundle, load_bundle
@@ -235,7 +235,7 @@ class WorldModel:
                 next ones after a chunk was taken, so they may depend on it.
         """
         predictor = self._using(changes)
-        if needs_sim(predictor) and predictor.sampler.sim_source == "true":
+        if follows_given(predictor):
             raise ValueError("sim_source is 'true', but a stream is given no rendered simulation; choices: self")
         ready = self._ready(self._as_start(start, changes), predictor)
         session = Session(predictor, [ready], [seed])
@@ -303,16 +303,8 @@ class WorldModel:
         return replace(start, sim=self._fitted(cut.sim, policy, "sim"))
 
     def _ready(self, start: Start, predictor: Predictor, **simulation: Any) -> Start:
-        """The start as the model reads it, with a picture of the simulation where this sampler needs one."""
-        check_pictures(start, self.bundle)
-        checked = read_start(start, self.spec)
-        if needs_sim(predictor) and start.sim is None:
-            try:
-                checked = read_start(with_simulation(start, self.bundle, **simulation), self.spec)
-            except ValueError as error:
-                raise ValueError(f"{error} (arguments of WorldModel.start)") from None
-        elif simulation:
-            raise ValueError(f"{', '.join(simulation)}: no picture of the simulation is made, as none is needed")
+        """The start as the model reads it; it warns of what training has not seen the like of."""
+        checked = ready_start(start, predictor, "arguments of WorldModel.start", **simulation)
         if self.spec.state is not None and start.state is None:
             warnings.warn(f"{start.name}: no state, which the model was trained with", stacklevel=4)
         warn_of_unfamiliar(checked, self._familiar, self.bundle)
@@ -329,6 +321,30 @@ class WorldModel:
         for view, frames in zip(self.views, given, strict=True):
             fitted_picture(frames[0], self.bundle, view, None, "sim_video")
         return np.stack([resize_frames(view, self.spec.resize) for view in given])
+
+
+def ready_start(start: Start, predictor: Predictor, hint: str, **simulation: Any) -> Start:
+    """The start as a model reads it, with a picture of the simulation where this sampler needs one.
+
+    Args:
+        hint: where what is missing of a simulation can be given, for the message.
+        simulation: how its picture is made, see `generation.sim_start.with_simulation`.
+
+    Raises:
+        ValueError: pictures or a state that are not what the model reads, no way to the simulation's picture, or one
+            that is not needed.
+    """
+    bundle, spec = predictor.bundle, predictor.spec
+    check_pictures(start, bundle)
+    checked = read_start(start, spec)
+    if needs_sim(predictor) and start.sim is None:
+        try:
+            return read_start(with_simulation(start, bundle, **simulation), spec)
+        except ValueError as error:
+            raise ValueError(f"{error} ({hint})") from None
+    if simulation:
+        raise ValueError(f"{', '.join(simulation)}: no picture of the simulation is made, as none is needed")
+    return checked
 
 
 def _in_words(layout: Layout) -> str:

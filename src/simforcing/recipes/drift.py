@@ -8,7 +8,7 @@ from simforcing.data.clips import Clips
 from simforcing.evaluation.drift import DriftResult, LongVideo, measure_drift, no_drift
 from simforcing.evaluation.protocols import Protocol
 from simforcing.evaluation.result import EvaluationSettings
-from simforcing.generation.session import Session, needs_sim
+from simforcing.generation.session import follows_given, needs_sim, roll_out
 from simforcing.generation.start import start_of_clip
 from simforcing.recipes.prediction import Ready
 from simforcing.types import Clip, DataSpec, Episode
@@ -36,7 +36,7 @@ def drift_of(ready: Ready, rules: Protocol, settings: EvaluationSettings, report
         for at in range(0, len(alike), settings.batch_size):
             batch = [[clips[i] for i in range(length)] for clips in alike[at : at + settings.batch_size]]
             seeds = [settings.seed + len(videos) + i for i in range(len(batch))]
-            videos += roll_out(ready, batch, seeds, settings.view)
+            videos += rolled_out(ready, batch, seeds, settings.view)
     return measure_drift(videos, spec.num_frames - 1, rules, fps=spec.fps, seed=settings.seed)
 
 
@@ -46,19 +46,17 @@ def windows_of(episode: Episode, spec: DataSpec) -> Clips:
     return clips if clips.keys and clips.keys[0][1] == 0 else clips.reading([])
 
 
-def roll_out(ready: Ready, batch: list[list[Clip]], seeds: list[int], view: int) -> list[LongVideo]:
+def rolled_out(ready: Ready, batch: list[list[Clip]], seeds: list[int], view: int) -> list[LongVideo]:
     """The scored view of episodes of equally many windows."""
     spec, predictor = ready.spec, ready.predictor
-    session = Session(predictor, [start_of_clip(clips[0], spec) for clips in batch], seeds)
-    is_given = needs_sim(predictor) and predictor.sampler.sim_source == "true"
-    made = []
-    for windows in zip(*batch, strict=True):
-        sims = [clip.frames[len(spec.views) :, 1:] for clip in windows] if is_given else None
-        made.append(session.step(np.stack([clip.action for clip in windows]), sims))
-    videos = []
-    for i, clips in enumerate(batch):
-        first = clips[0].frames[view, :1]
-        truth = np.concatenate([first, *(clip.frames[view, 1:] for clip in clips)])
-        predicted = np.concatenate([first, *(chunks[i].frames[view] for chunks in made)])
-        videos.append(LongVideo(episode=clips[0].episode, truth=truth, predicted=predicted))
-    return videos
+    starts = [start_of_clip(clips[0], spec) for clips in batch]
+    actions = np.stack([np.concatenate([clip.action for clip in clips]) for clips in batch])
+    filmed = [
+        np.concatenate([clips[0].frames[:, :1], *(clip.frames[:, 1:] for clip in clips)], axis=1) for clips in batch
+    ]
+    sims = [frames[len(spec.views) :] for frames in filmed] if follows_given(predictor) else None
+    made = roll_out(predictor, starts, actions, seeds, sims)
+    return [
+        LongVideo(episode=clips[0].episode, truth=frames[view], predicted=rollout.frames[view])
+        for clips, frames, rollout in zip(batch, filmed, made, strict=True)
+    ]

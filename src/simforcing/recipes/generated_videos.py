@@ -11,7 +11,7 @@ from jaxtyping import UInt8
 from simforcing.data.video import write_video
 from simforcing.evaluation.pictures import side_by_side
 from simforcing.generation.rollout import Predictor
-from simforcing.generation.session import held, needs_sim, roll_out
+from simforcing.generation.session import follows_given, held, needs_sim, roll_out
 from simforcing.generation.start import clip_from
 from simforcing.recipes.estimate import clip_bytes, prediction_cost
 from simforcing.recipes.generated_folder import Video, claim_videos
@@ -113,7 +113,7 @@ def predict_windows(predictor: Predictor, clips: Sequence[Clip], seeds: Sequence
 def follow(predictor: Predictor, requests: Sequence[Request], seeds: Sequence[int]) -> list[Made]:
     """Chunk after chunk, as long as the commands last."""
     spec, given = predictor.spec, None
-    if needs_sim(predictor) and predictor.sampler.sim_source == "true":
+    if follows_given(predictor):
         given = [request.simulation(spec) for request in requests]
     actions = np.stack([request.action for request in requests])
     videos = roll_out(predictor, [request.start for request in requests], actions, seeds, given)
@@ -139,7 +139,7 @@ def write_made(job: Job, made: Made, predictor: Predictor, out: Path) -> None:
 
 def endings_of(predictor: Predictor, views: Sequence[str], *, has_truth: bool) -> tuple[str, ...]:
     """Endings of the files that are written of one video of these views, the first alone as `.mp4`."""
-    own_sim = needs_sim(predictor) and predictor.sampler.sim_source == "self"
+    own_sim = needs_sim(predictor) and not follows_given(predictor)
     others = [f".{view.replace('/', '_')}.mp4" for view in views[1:]]
     return (".mp4", *others, *((".sim.mp4",) if own_sim else ()), *((".compare.mp4",) if has_truth else ()))
 

@@ -19,7 +19,7 @@ from simforcing.generation.familiarity import stored_familiarity, warn_of_unfami
 from simforcing.generation.given import fitted_camera, fitted_picture, stored_size, warn_of_range
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.segment import Segmenter, segmenter_named
-from simforcing.generation.session import frames_of, held, needs_sim
+from simforcing.generation.session import follows_given, frames_of, held, needs_sim
 from simforcing.generation.sim_start import WORDS, camera_in, with_simulation
 from simforcing.generation.start import Start, clip_from, read_start
 from simforcing.recipes.requests import Request, RequestFields, name_of
@@ -266,7 +266,7 @@ class RequestReader:
                     f" {expected}, the first picture's among them"
                 )
         given = bool(request.sim_video) or request.has_truth(self.spec.sim_views)
-        if self.predictor.sampler.sim_source == "true" and not given:
+        if follows_given(self.predictor) and not given:
             raise ValueError(
                 "--sim-source true needs the simulation of these very actions: --sim-video, or an episode of pairs"
                 " under its own"
