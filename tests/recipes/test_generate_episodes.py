@@ -16,7 +16,7 @@ from simforcing.data.open import open_dataset
 from simforcing.data.video import VideoFrames
 from simforcing.models.bundle import load_bundle
 from simforcing.recipes.execute import execute
-from simforcing.recipes.generate import generate, generate_clips
+from simforcing.recipes.generate import generate
 from simforcing.recipes.generate_jobs import other_windows, require_distinct
 from simforcing.recipes.generated_folder import SETTINGS
 from simforcing.recipes.prediction import PredictionOptions
@@ -55,7 +55,7 @@ def test_the_first_window_of_a_rollout_is_the_predicted_window(debug_run: Path, 
     spec = load_bundle(debug_run).spec
     name = load_bundle(debug_run).about["held_out"][-1]
     one = SamplingOptions(batch_size=1)
-    (window,) = generate_clips(
+    (window,) = generate(
         debug_run,
         Asked(episodes=(name,), max_clips=1),
         out=tmp_path / "w",
@@ -115,7 +115,7 @@ def test_commands_are_read_by_name_whatever_their_order(debug_run: Path, photo: 
 
 def test_swapped_windows_show_the_same_picture_under_other_actions(debug_run: Path, tmp_path: Path):
     sampling = SamplingOptions(swap=True, num_seeds=2)
-    paths = generate_clips(debug_run, out=tmp_path, options=FEW_STEPS, sampling=sampling, report=quiet)
+    paths = generate(debug_run, out=tmp_path, options=FEW_STEPS, sampling=sampling, report=quiet)
     own = [path for path in paths if ".swapped" not in path.name]
     for path in own:
         other = path.with_name(path.name.replace(".draw1", "").replace(".mp4", ".swapped.mp4"))
@@ -134,7 +134,7 @@ def test_a_swapped_video_says_whose_actions_it_shows_in_every_call(debug_run: Pa
     def made(*episodes: str, **options: Any) -> dict[str, str]:
         how = replace(FEW_STEPS, **options)
         chosen = Asked(episodes=episodes)
-        generate_clips(debug_run, chosen, out=out, options=how, sampling=sampling, lerobot=out / "set", report=quiet)
+        generate(debug_run, chosen, out=out, options=how, sampling=sampling, lerobot=out / "set", report=quiet)
         listed = json.loads((out / SETTINGS).read_text())["videos"]
         return {name: item["inputs"] for name, item in listed.items() if ".swapped" in name}
 
@@ -152,7 +152,7 @@ def test_a_swapped_video_says_whose_actions_it_shows_in_every_call(debug_run: Pa
         made(names[0], names[2])
     again = Asked(episodes=(names[0], names[2]))
     with pytest.raises(ValueError, match=r"of other settings: .*inputs was .*actions of"):
-        generate_clips(debug_run, again, out=out, options=FEW_STEPS, sampling=sampling, report=quiet)
+        generate(debug_run, again, out=out, options=FEW_STEPS, sampling=sampling, report=quiet)
     second = made(names[0], names[2], overwrite=True)
     assert second[last].split(", actions of ")[1] == f"{names[2]} at frame 0"
     assert not np.array_equal(commands, actions_of_last())
@@ -185,13 +185,13 @@ def test_an_episode_without_the_simulation_that_conditions_its_video_is_refused(
     monkeypatch.setattr("simforcing.recipes.prediction.open_dataset", lambda source, cameras=None: data)
     how, asked = replace(FEW_STEPS, data="another"), Asked(episodes=(real.name,), max_clips=1)
     with pytest.raises(ValueError, match="no view sim of the simulation, which this model's video follows"):
-        generate_clips(student, asked, out=tmp_path / "out", options=how, report=quiet)
+        generate(student, asked, out=tmp_path / "out", options=how, report=quiet)
     off = SamplingOptions(sim_guidance=0.0)
-    assert len(generate_clips(student, asked, out=tmp_path / "off", options=how, sampling=off, report=quiet)) == 1
+    assert len(generate(student, asked, out=tmp_path / "off", options=how, sampling=off, report=quiet)) == 1
 
 
 def test_a_set_of_windows_holds_their_commands(debug_run: Path, tmp_path: Path):
-    generate_clips(debug_run, out=tmp_path / "out", options=FEW_STEPS, lerobot=tmp_path / "set", report=quiet)
+    generate(debug_run, out=tmp_path / "out", options=FEW_STEPS, lerobot=tmp_path / "set", report=quiet)
     spec = load_bundle(debug_run).spec
     source = {episode.name: episode for episode in open_dataset(load_bundle(debug_run).about["data"]).episodes}
     for episode in open_dataset(tmp_path / "set").episodes:

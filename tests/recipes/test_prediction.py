@@ -16,7 +16,7 @@ from simforcing.recipes import recipe_named
 from simforcing.recipes.doctor import agreement_checks
 from simforcing.recipes.evaluate import evaluate_run
 from simforcing.recipes.execute import execute
-from simforcing.recipes.generate import generate_clips
+from simforcing.recipes.generate import generate
 from simforcing.recipes.generated_folder import SETTINGS
 from simforcing.recipes.prediction import PredictionOptions, open_for, ready_to_predict
 from simforcing.recipes.requests import Asked
@@ -57,7 +57,7 @@ def test_the_view_that_is_asked_for_is_generated(run_of_two: Path, tmp_path: Pat
     brightness = {}
     for view in (None, "front", "wrist"):
         out = tmp_path / f"videos {view}"
-        paths = generate_clips(run_of_two, out=out, options=PredictionOptions(data="another", view=view), report=quiet)
+        paths = generate(run_of_two, out=out, options=PredictionOptions(data="another", view=view), report=quiet)
         brightness[view] = VideoFrames(paths[0]).read(0, 1).mean()
         assert len(paths) == (4 if view == "wrist" else 5)  # one episode was not filmed by it
     assert brightness[None] == brightness["front"]
@@ -94,29 +94,29 @@ def test_a_run_of_one_camera_finds_its_held_out_episodes_again(tabletop_root: Pa
 
 
 def test_videos_of_other_settings_are_never_passed_off_as_these(debug_run: Path, tmp_path: Path):
-    def generate(**options: object) -> list[Path]:
-        return generate_clips(debug_run, out=tmp_path, options=PredictionOptions(**options), report=quiet)
+    def made(**options: object) -> list[Path]:
+        return generate(debug_run, out=tmp_path, options=PredictionOptions(**options), report=quiet)
 
-    first = generate()[0].read_bytes()
+    first = made()[0].read_bytes()
     with pytest.raises(ValueError, match=r"videos of other settings: seed was 0, is 1; choose another --out, or --ov"):
-        generate(seed=1)
+        made(seed=1)
     with pytest.raises(ValueError, match=r"sampler\.num_steps was 4, is 2"):
-        generate(num_steps=2)
+        made(num_steps=2)
     own = tmp_path / "own-00000.compare.mp4"
     own.write_bytes(b"of somebody else")
-    changed = generate(seed=1, overwrite=True)[0].read_bytes()
+    changed = made(seed=1, overwrite=True)[0].read_bytes()
     assert changed != first
     assert own.exists()  # what no call has listed is not ours to remove
     assert json.loads((tmp_path / SETTINGS).read_text())["seed"] == 1
     (tmp_path / SETTINGS).unlink()
     with pytest.raises(ValueError, match="is there already and not of this command"):
-        generate(seed=1)
+        made(seed=1)
 
 
 def test_a_clips_seed_does_not_depend_on_what_else_is_asked_for(debug_run: Path, tmp_path: Path):
-    paths = generate_clips(debug_run, out=tmp_path / "all", report=quiet)
+    paths = generate(debug_run, out=tmp_path / "all", report=quiet)
     name = paths[-1].stem.rsplit("-", 1)[0]
-    alone = generate_clips(debug_run, Asked(episodes=(name,)), out=tmp_path / "one", report=quiet)[-1]
+    alone = generate(debug_run, Asked(episodes=(name,)), out=tmp_path / "one", report=quiet)[-1]
     assert alone.read_bytes() == paths[-1].read_bytes()
 
 
@@ -179,7 +179,7 @@ def test_files_of_somebody_else_are_no_evaluation(run_of_two: Path, tmp_path: Pa
 
 def first_video(run: Path, tmp_path: Path, **options: bool) -> Path:
     how = PredictionOptions(data="another", **options)
-    return generate_clips(run, Asked(max_clips=1), out=tmp_path / "videos", options=how, report=quiet)[0]
+    return generate(run, Asked(max_clips=1), out=tmp_path / "videos", options=how, report=quiet)[0]
 
 
 def test_an_empty_video_is_made_again(run_of_two: Path, tmp_path: Path):
@@ -212,7 +212,7 @@ def test_what_is_in_the_way_is_said_before_any_work(run_of_two: Path, tmp_path: 
     (tmp_path / "file").write_text("mine")
     lines: list[str] = []
     options = PredictionOptions(data="another", overwrite=True)
-    for call in (evaluate_run, generate_clips):
+    for call in (evaluate_run, generate):
         with pytest.raises(ValueError, match="file is not a folder"):
             call(run_of_two, out=tmp_path / "file", options=options, report=lines.append)
     assert lines == []

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from simforcing.generation.session import needs_sim
 from simforcing.models.bundle import bundle_sha256, load_bundle, require_finished
 from simforcing.models.pretrained import model_folder
 from simforcing.recipes.generate_jobs import jobs_of_clips, jobs_of_requests
-from simforcing.recipes.generated_videos import write_jobs
+from simforcing.recipes.generated_videos import Job, write_jobs
 from simforcing.recipes.output import require_apart, require_writable
 from simforcing.recipes.prediction import (
     DEFAULT,
@@ -35,7 +35,7 @@ HELD_OUT = Asked()
 
 def generate(
     model: str | Path,
-    asked: Asked,
+    asked: Asked = HELD_OUT,
     *,
     out: Path | None = None,
     options: PredictionOptions = DEFAULT,
@@ -43,29 +43,129 @@ def generate(
     lerobot: Path | None = None,
     report: Report = print,
 ) -> list[Path]:
-    """What `simforcing generate` does: windows of episodes, whole episodes, or pictures and commands that are brought.
+    """Videos of windows of episodes, of whole episodes, or of pictures and commands that are brought.
+
+    What is already there is kept, so an interrupted call goes on where it stopped, with the same seeds.
 
     Args:
         model: folder of a finished run, or name or hub id of a model.
+        asked: by default all windows of the held-out episodes (of another set, of all): `<episode>-<start>.mp4`, the
+            prediction, and `<episode>-<start>.compare.mp4`, real | predicted | difference.
         out: default `generated` in the run, for episodes alone.
+        options: window i of the data set is predicted with options.seed + i, and request i without a seed of its own;
+            `data` is the set of the episodes.
+        lerobot: folder of a LeRobot set to make of the videos.
 
     Raises:
-        ValueError: as the functions that it chooses from.
+        ValueError: a model or data set that cannot be used, an unknown episode (the choices are listed), a request that
+            cannot be used (with several, each was reported), or videos in `out` that were made with other settings, or
+            something else that is in the way there; before the first video is made.
     """
     run_dir = model_folder(model)
     if out is None and (asked.is_own or not Path(model).is_dir()):
         raise ValueError("give --out: a folder for the videos")
-    made_by = generate_requests if asked.is_own else generate_rollouts if asked.rollout else generate_clips
+    call = _Call(
+        run_dir=run_dir,
+        asked=asked,
+        out=out or run_dir / "generated",
+        options=options,
+        sampling=sampling,
+        lerobot=lerobot,
+        report=report,
+    )
+    made_by = _requests if asked.is_own else _rollouts if asked.rollout else _windows
+    require_finished(run_dir)
+    require_writable(call.out)
     with warnings_as_lines(report):
-        return made_by(
-            run_dir,
-            asked,
-            out=out or run_dir / "generated",
-            options=options,
-            sampling=sampling,
-            lerobot=lerobot,
-            report=report,
+        return made_by(call)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Call:
+    """One call of `generate`."""
+
+    run_dir: Path
+    asked: Asked
+    out: Path
+    options: PredictionOptions
+    sampling: SamplingOptions
+    lerobot: Path | None
+    report: Report
+
+    def chosen(self) -> tuple[Ready, Sequence[Episode]]:
+        """A run beside its data, under this sampler, and the episodes that are asked for."""
+        ready = ready_to_predict(self.run_dir, self.options, self.report)
+        ready = replace(ready, predictor=self.sampling.applied(ready.predictor, self.report))
+        require_apart(self.out, ready.data.root)
+        names = self.asked.episodes
+        return ready, named_episodes(ready.data.episodes, names) if names else ready.held_out
+
+    def written(
+        self, predictor: Predictor, jobs: Sequence[Job], roots: Sequence[str], fingerprint: str | None = None
+    ) -> list[Path]:
+        """The videos of these jobs.
+
+        Args:
+            roots: of the data sets that were read.
+            fingerprint: of the data set whose windows are predicted.
+        """
+        _require_set_apart(self.lerobot, self.out, [*roots, predictor.bundle.about.get("data")])
+        return write_jobs(
+            predictor,
+            jobs,
+            self.out,
+            settings=settings_of(self.run_dir, predictor, self.options, self.sampling, fingerprint),
+            overwrite=self.options.overwrite,
+            lerobot=self.lerobot,
+            report=self.report,
         )
+
+
+def _windows(call: _Call) -> list[Path]:
+    """Windows of episodes, at most `max_clips` of them."""
+    ready, chosen = call.chosen()
+    spec, max_clips = ready.spec, call.asked.max_clips
+    filmed = episodes_with(list(chosen), ready.view)
+    require_simulated(filmed, ready.predictor)
+    clips = Clips(filmed, spec, stride=spec.num_frames - 1)
+    if len(clips) == 0:
+        raise ValueError(
+            f"{ready.data.root}: no chosen episode has view {ready.view} and the {spec.num_frames} frames of a window"
+        )
+    count = len(clips) if max_clips is None else min(len(clips), max_clips)
+    jobs = jobs_of_clips(ready, clips, count, call.options.seed, call.sampling)
+    return call.written(ready.predictor, jobs, [ready.data.root], ready.data.fingerprint)
+
+
+def _rollouts(call: _Call) -> list[Path]:
+    """Whole episodes, at most `max_clips` of them, chunk after chunk from their first frames."""
+    ready, chosen = call.chosen()
+    items = [(episode.name, RequestFields(episode=episode.name)) for episode in chosen[: call.asked.max_clips]]
+    if not items:
+        raise ValueError(f"{ready.data.root}: no episode to predict")
+    reader = RequestReader(ready.predictor, opened=ready.data)
+    requests = _checked(items, reader, Path(ready.data.root), call.report)
+    jobs = jobs_of_requests(ready.predictor, requests, call.options.seed, call.sampling)
+    return call.written(ready.predictor, jobs, [ready.data.root])
+
+
+def _requests(call: _Call) -> list[Path]:
+    """Pictures and commands, as long as the commands are; all requests are checked before the first is made."""
+    asked, options, report = call.asked, call.options, call.report
+    bundle = load_bundle(call.run_dir)
+    sampler = stored_sampler(bundle, options.num_steps)
+    view = view_index(bundle.spec, options.view)
+    plain = Predictor(bundle, sampler, view=view, device=options.device, dtype=options.dtype)
+    items = stored_requests(asked)
+    predictor = call.sampling.following(item for _, item in items).applied(plain, report)
+    reader = RequestReader(predictor, resize=asked.resize, data=options.data)
+    requests = _checked(items, reader, asked.requests, report)
+    for root in reader.roots:
+        require_apart(call.out, root)
+    without = sum(request.start.state is None for request in requests) if bundle.spec.state is not None else 0
+    if without:
+        report(f"warning: {without} of {len(requests)} requests give no state, which this model was trained to read")
+    return call.written(predictor, jobs_of_requests(predictor, requests, options.seed, call.sampling), reader.roots)
 
 
 @contextmanager
@@ -83,130 +183,6 @@ def warnings_as_lines(report: Report) -> Iterator[None]:
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = say
         yield
-
-
-def generate_clips(
-    run_dir: Path,
-    asked: Asked = HELD_OUT,
-    *,
-    out: Path,
-    options: PredictionOptions = DEFAULT,
-    sampling: SamplingOptions = AS_STORED,
-    lerobot: Path | None = None,
-    report: Report = print,
-) -> list[Path]:
-    """Write `<episode>-<start>.mp4` (prediction) and `<episode>-<start>.compare.mp4` (real | predicted | difference).
-
-    Clips that are already there are kept, so an interrupted call goes on where it stopped, with the same seeds.
-
-    Args:
-        asked: its episodes, by default the held-out ones (of another set, all), and at most `max_clips` clips of them.
-        options: window i of the data set is predicted with options.seed + i.
-        lerobot: folder of a LeRobot set to make of the videos.
-
-    Raises:
-        ValueError: a run or data set that cannot be used, an unknown episode (the choices are listed), or videos in
-            `out` that were made with other settings, or something else that is in the way there.
-    """
-    ready, chosen = _chosen(run_dir, asked, out, options, sampling, report)
-    spec = ready.spec
-    filmed = episodes_with(list(chosen), ready.view)
-    require_simulated(filmed, ready.predictor)
-    clips = Clips(filmed, spec, stride=spec.num_frames - 1)
-    if len(clips) == 0:
-        raise ValueError(
-            f"{ready.data.root}: no chosen episode has view {ready.view} and the {spec.num_frames} frames of a window"
-        )
-    count = len(clips) if asked.max_clips is None else min(len(clips), asked.max_clips)
-    jobs = jobs_of_clips(ready, clips, count, options.seed, sampling)
-    _require_set_apart(lerobot, out, [ready.data.root, ready.predictor.bundle.about.get("data")])
-    settings = settings_of(run_dir, ready.predictor, options, sampling, ready.data.fingerprint)
-    return write_jobs(
-        ready.predictor, jobs, out, settings=settings, overwrite=options.overwrite, lerobot=lerobot, report=report
-    )
-
-
-def generate_rollouts(
-    run_dir: Path,
-    asked: Asked = HELD_OUT,
-    *,
-    out: Path,
-    options: PredictionOptions = DEFAULT,
-    sampling: SamplingOptions = AS_STORED,
-    lerobot: Path | None = None,
-    report: Report = print,
-) -> list[Path]:
-    """Whole episodes of a data set, chunk after chunk from their first frames, beside what was filmed.
-
-    Arguments and errors as `generate_clips`; `max_clips` counts episodes.
-    """
-    ready, chosen = _chosen(run_dir, asked, out, options, sampling, report)
-    items = [(episode.name, RequestFields(episode=episode.name)) for episode in chosen[: asked.max_clips]]
-    if not items:
-        raise ValueError(f"{ready.data.root}: no episode to predict")
-    reader = RequestReader(ready.predictor, opened=ready.data)
-    requests = _checked(items, reader, Path(ready.data.root), report)
-    jobs = jobs_of_requests(ready.predictor, requests, options.seed, sampling)
-    _require_set_apart(lerobot, out, [ready.data.root, ready.predictor.bundle.about.get("data")])
-    settings = settings_of(run_dir, ready.predictor, options, sampling, None)
-    return write_jobs(
-        ready.predictor, jobs, out, settings=settings, overwrite=options.overwrite, lerobot=lerobot, report=report
-    )
-
-
-def generate_requests(
-    run_dir: Path,
-    asked: Asked,
-    *,
-    out: Path,
-    options: PredictionOptions = DEFAULT,
-    sampling: SamplingOptions = AS_STORED,
-    lerobot: Path | None = None,
-    report: Report = print,
-) -> list[Path]:
-    """Videos of pictures and commands, as long as the commands are; all requests are checked before the first is made.
-
-    Args:
-        options: request i without a seed of its own is made with options.seed + i; `data` is the set of its episodes.
-
-    Raises:
-        ValueError: a request that cannot be used (with several, each was reported), or as `generate_clips`.
-    """
-    require_finished(run_dir)
-    require_writable(out)
-    bundle = load_bundle(run_dir)
-    sampler = stored_sampler(bundle, options.num_steps)
-    view = view_index(bundle.spec, options.view)
-    plain = Predictor(bundle, sampler, view=view, device=options.device, dtype=options.dtype)
-    items = stored_requests(asked)
-    predictor = sampling.following(item for _, item in items).applied(plain, report)
-    reader = RequestReader(predictor, resize=asked.resize, data=options.data)
-    requests = _checked(items, reader, asked.requests, report)
-    for root in reader.roots:
-        require_apart(out, root)
-    without = sum(request.start.state is None for request in requests) if bundle.spec.state is not None else 0
-    if without:
-        report(f"warning: {without} of {len(requests)} requests give no state, which this model was trained to read")
-    jobs = jobs_of_requests(predictor, requests, options.seed, sampling)
-    _require_set_apart(lerobot, out, [*reader.roots, bundle.about.get("data")])
-    settings = settings_of(run_dir, predictor, options, sampling, None)
-    return write_jobs(
-        predictor, jobs, out, settings=settings, overwrite=options.overwrite, lerobot=lerobot, report=report
-    )
-
-
-def _chosen(
-    run_dir: Path, asked: Asked, out: Path, options: PredictionOptions, sampling: SamplingOptions, report: Report
-) -> tuple[Ready, Sequence[Episode]]:
-    """A run beside its data, under this sampler, and the episodes that are asked for."""
-    require_count(asked.max_clips)
-    require_finished(run_dir)
-    require_writable(out)
-    ready = ready_to_predict(run_dir, options, report)
-    ready = replace(ready, predictor=sampling.applied(ready.predictor, report))
-    require_apart(out, ready.data.root)
-    chosen = named_episodes(ready.data.episodes, asked.episodes) if asked.episodes else ready.held_out
-    return ready, chosen
 
 
 def _require_set_apart(lerobot: Path | None, out: Path, roots: Sequence[str | None]) -> None:
@@ -271,12 +247,6 @@ def settings_of(
         "dtype": options.dtype,
         "batch_size": sampling.batch_size,
     }
-
-
-def require_count(max_clips: int | None) -> None:
-    """ValueError where a limit leaves nothing."""
-    if max_clips is not None and max_clips < 1:
-        raise ValueError(f"max_clips is {max_clips}; it must be at least 1")
 
 
 def named_episodes(available: Sequence[Episode], names: Sequence[str]) -> list[Episode]:

@@ -30,12 +30,11 @@ def jobs_of_requests(
     jobs = []
     for number, request in enumerate(requests):
         first_seed = seed + number if request.seed is None else request.seed
-        check_seed(first_seed + (sampling.num_seeds - 1) * DRAW_STRIDE)
-        for draw in range(sampling.num_seeds):
+        for draw, own_seed in enumerate(draw_seeds(first_seed, sampling.num_seeds)):
             for chosen in (request, *others[number : number + 1]):
                 video = Video(
                     name=f"{chosen.name}{draw_suffix(draw)}",
-                    seed=first_seed + draw * DRAW_STRIDE,
+                    seed=own_seed,
                     inputs=chosen.digest,
                     endings=endings_of(predictor, views, has_truth=chosen.has_truth(views)),
                 )
@@ -56,14 +55,12 @@ def jobs_of_clips(ready: Ready, clips: Clips, count: int, seed: int, sampling: S
         name, place = window_name(episode, start), window_place(clips, number)
         filmed = [view.name for view in episode.views]
         views = (ready.view, *(view for view in spec.views if view != ready.view and view in filmed))
-        first_seed = seed + numbers[episode.name, start]
-        check_seed(first_seed + (sampling.num_seeds - 1) * DRAW_STRIDE)
-        for draw in range(sampling.num_seeds):
+        for draw, own_seed in enumerate(draw_seeds(seed + numbers[episode.name, start], sampling.num_seeds)):
             for is_swapped in (False, True) if sampling.swap else (False,):
                 other = others[number] if is_swapped else number
                 video = Video(
                     name=f"{name}{'.swapped' if is_swapped else ''}{draw_suffix(draw)}",
-                    seed=first_seed + draw * DRAW_STRIDE,
+                    seed=own_seed,
                     inputs=place + (f", actions of {window_place(clips, other)}" if is_swapped else ""),
                     endings=endings_of(predictor, views, has_truth=not is_swapped),
                 )
@@ -128,6 +125,13 @@ def other_windows(clips: Clips, count: int) -> dict[int, int]:
             raise ValueError(f"swapped actions need two clips with different actions, found {count} alike")
         others[number] = found
     return others
+
+
+def draw_seeds(first: int, count: int) -> list[int]:
+    """Of the videos of one request. ValueError where one is none that a generator takes."""
+    seeds = [first + draw * DRAW_STRIDE for draw in range(count)]
+    check_seed(seeds[-1])
+    return seeds
 
 
 def draw_suffix(draw: int) -> str:

@@ -38,6 +38,11 @@ class Video:
         return all(path.is_file() and path.stat().st_size > 0 for path in self.paths(out))
 
 
+def view_ending(view: str) -> str:
+    """Of the file that shows a view beside the first one."""
+    return f".{view.replace('/', '_')}.mp4"
+
+
 def claim_videos(out: Path, settings: dict[str, Any], videos: Sequence[Video], *, overwrite: bool) -> int:
     """Store the settings in a new folder; in one with videos, refuse others, or make room for those to come.
 

@@ -14,7 +14,7 @@ from simforcing.data.partial_folder import why_kept
 from simforcing.data.video import VideoFrames
 from simforcing.generation.session import held
 from simforcing.generation.state import carry_state
-from simforcing.recipes.generated_folder import MADE_BY, VIDEOS
+from simforcing.recipes.generated_folder import MADE_BY, VIDEOS, view_ending
 from simforcing.recipes.output import require_writable
 from simforcing.types import Clip, DataSpec
 from simforcing.types.files import read_json
@@ -127,7 +127,7 @@ def table_of(job: "Job", spec: DataSpec) -> tuple[Float[np.ndarray, "f a"], str,
 
 def encoded(job: "Job", view: str, out: Path) -> EncodedVideo:
     """The finished video of a view."""
-    ending = ".mp4" if view == job.views[0] else f".{view.replace('/', '_')}.mp4"
+    ending = ".mp4" if view == job.views[0] else view_ending(view)
     path = out / f"{job.video.name}{ending}"
     source = VideoFrames(path)
     frames = source.read(0, source.num_frames)

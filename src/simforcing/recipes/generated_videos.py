@@ -11,10 +11,9 @@ from jaxtyping import UInt8
 from simforcing.data.video import write_video
 from simforcing.evaluation.pictures import side_by_side
 from simforcing.generation.rollout import Predictor
-from simforcing.generation.session import follows_given, held, needs_sim, roll_out
-from simforcing.generation.start import clip_from
+from simforcing.generation.session import follows_given, needs_sim, roll_out
 from simforcing.recipes.estimate import clip_bytes, prediction_cost
-from simforcing.recipes.generated_folder import Video, claim_videos
+from simforcing.recipes.generated_folder import Video, claim_videos, view_ending
 from simforcing.recipes.generated_set import require_fitting_set, write_set
 from simforcing.recipes.requests import Request
 from simforcing.types import Clip
@@ -127,7 +126,7 @@ def write_made(job: Job, made: Made, predictor: Predictor, out: Path) -> None:
     """Its files, `<name>.mp4` last."""
     spec = predictor.spec
     main = spec.views.index(job.views[0])
-    videos = {f".{view.replace('/', '_')}.mp4": made.frames[spec.views.index(view)] for view in job.views[1:]}
+    videos = {view_ending(view): made.frames[spec.views.index(view)] for view in job.views[1:]}
     if made.sim is not None:
         videos[".sim.mp4"] = made.sim[main]
     if made.truth is not None:
@@ -140,7 +139,7 @@ def write_made(job: Job, made: Made, predictor: Predictor, out: Path) -> None:
 def endings_of(predictor: Predictor, views: Sequence[str], *, has_truth: bool) -> tuple[str, ...]:
     """Endings of the files that are written of one video of these views, the first alone as `.mp4`."""
     own_sim = needs_sim(predictor) and not follows_given(predictor)
-    others = [f".{view.replace('/', '_')}.mp4" for view in views[1:]]
+    others = [view_ending(view) for view in views[1:]]
     return (".mp4", *others, *((".sim.mp4",) if own_sim else ()), *((".compare.mp4",) if has_truth else ()))
 
 
@@ -148,8 +147,7 @@ def cost_of(jobs: Sequence[Job], predictor: Predictor, batch_size: int) -> str:
     """Time and disk in words, from one sampling step of one window."""
     source, spec = jobs[0].read(), predictor.spec
     if isinstance(source, Request):
-        action = held(source.action[: spec.num_actions], spec.num_actions, spec.action.layout)
-        source = clip_from(source.start, action, spec)
+        source = source.first_window(spec)
     windows = sum(-(-job.num_actions // spec.num_actions) for job in jobs)
     num_bytes = clip_bytes(spec) * windows
     return prediction_cost(predictor, source, windows, batch_size=batch_size, num_bytes=num_bytes, what="windows")

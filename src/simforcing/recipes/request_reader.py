@@ -19,9 +19,9 @@ from simforcing.generation.familiarity import stored_familiarity, warn_of_unfami
 from simforcing.generation.given import fitted_camera, fitted_picture, stored_size, warn_of_range
 from simforcing.generation.rollout import Predictor
 from simforcing.generation.segment import Segmenter, segmenter_named
-from simforcing.generation.session import follows_given, frames_of, held, needs_sim
+from simforcing.generation.session import follows_given, frames_of, needs_sim
 from simforcing.generation.sim_start import WORDS, camera_in, with_simulation
-from simforcing.generation.start import Start, clip_from, read_start
+from simforcing.generation.start import Start, read_start
 from simforcing.recipes.requests import Request, RequestFields, name_of
 from simforcing.types import DataSpec, Episode, EpisodeSet, Layout
 from simforcing.types.episodes import ResizePolicy
@@ -74,7 +74,7 @@ class RequestReader:
         if item.actions is None and episode is None:
             raise ValueError("no actions; give a file of them, or an episode whose actions are taken")
         action = self._action(item, episode)
-        start = self._start(item, episode, data)
+        start, videos = self._start(item, episode, data)
         truth = episode if not item.image and item.actions is None else None
         origin = () if truth is None or data is None else (data.fingerprint, truth.name)
         request = Request(
@@ -84,7 +84,7 @@ class RequestReader:
             seed=item.seed,
             truth=truth,
             origin=origin,
-            sim_video=self._videos(item),
+            sim_video=videos,
         )
         self._check_sim(request)
         self._check_first_window(request)
@@ -129,8 +129,10 @@ class RequestReader:
         frames_of(len(action), spec)
         return action
 
-    def _start(self, item: RequestFields, episode: Episode | None, data: EpisodeSet | None) -> Start:
-        """Pictures, state and words; of the episode what is not given otherwise."""
+    def _start(
+        self, item: RequestFields, episode: Episode | None, data: EpisodeSet | None
+    ) -> tuple[Start, tuple[VideoFrames, ...]]:
+        """Pictures, state and words, of the episode what is not given otherwise; and the renderings that are given."""
         spec = self.spec
         state = self._state(item.state)
         if not item.image:
@@ -146,16 +148,17 @@ class RequestReader:
         task = item.task if item.task is not None else "" if episode is None else episode.task
         start = self._filmed(replace(start, task=task, name=name_of(item)), item)
         require_used(item, has_sim=start.sim is not None, needs_sim=needs_sim(self.predictor), with_maps=spec.with_maps)
+        videos = self._videos(item)
         if item.sim_image:
             given = self._pictures(item.sim_image, "sim image", spec.sim_views)
             sim = self._fitted(given, item.sim_image)
             start = replace(start, images=self._fitted(start.images, item.image), sim=sim)
-        elif item.sim_video:
-            sim = tuple(video.read(0, 1)[0] for video in self._videos(item))
+        elif videos:
+            sim = tuple(video.read(0, 1)[0] for video in videos)
             start = replace(start, images=self._fitted(start.images, item.image), sim=sim)
         else:
             start = self._simulated(start, item)
-        return read_start(start, spec)
+        return read_start(start, spec), videos
 
     def _filmed(self, start: Start, item: RequestFields) -> Start:
         """The start with the cameras that are given, as its pictures in the model's aspect have them."""
@@ -275,10 +278,7 @@ class RequestReader:
     def _check_first_window(self, request: Request) -> None:
         """ValueError where the model cannot read the first window, as of a form that needs a state."""
         spec, autoencoder = self.spec, self.predictor.bundle.autoencoder
-        action = held(request.action[: spec.num_actions], spec.num_actions, spec.action.layout)
-        conditions_of(
-            [clip_from(request.start, action, spec)], spec, autoencoder.temporal_factor, autoencoder.spatial_factor
-        )
+        conditions_of([request.first_window(spec)], spec, autoencoder.temporal_factor, autoencoder.spatial_factor)
 
     def _warn(self, request: Request) -> None:
         """Of what the model has not seen the like of."""

@@ -13,9 +13,9 @@ from jaxtyping import Float, UInt8
 
 from simforcing.data.resize import resize_frames
 from simforcing.data.video import VideoFrames
-from simforcing.generation.session import frames_of
-from simforcing.generation.start import Start
-from simforcing.types import DataSpec, Episode, check_seed
+from simforcing.generation.session import frames_of, held
+from simforcing.generation.start import Start, clip_from
+from simforcing.types import Clip, DataSpec, Episode, check_seed
 from simforcing.types.cameras import camera_to_json
 from simforcing.types.episodes import ResizePolicy
 from simforcing.types.files import read_json
@@ -86,6 +86,8 @@ class Asked:
 
     def __post_init__(self) -> None:
         one = self.one
+        if self.max_clips is not None and self.max_clips < 1:
+            raise ValueError(f"max_clips is {self.max_clips}; it must be at least 1")
         if self.requests is not None:
             for name, value in (("image", one.image), ("actions", one.actions), ("episode", self.episodes)):
                 if value not in (None, ()):
@@ -141,6 +143,11 @@ class Request:
         cameras = [None if camera is None else camera_to_json(camera) for camera in start.cameras]
         found.update(json.dumps([start.task, start.sim is None, cameras, self.origin]).encode())
         return found.hexdigest()
+
+    def first_window(self, spec: DataSpec) -> Clip:
+        """The window that its video begins with, the last command held where there are fewer than it takes."""
+        action = held(self.action[: spec.num_actions], spec.num_actions, spec.action.layout)
+        return clip_from(self.start, action, spec)
 
     def has_truth(self, views: Sequence[str]) -> bool:
         """Whether the true frames of these views are known."""
