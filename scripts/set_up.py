@@ -14,7 +14,7 @@ import sys
 OLDEST_PYTHON = (3, 11)
 EXTRAS = {"demo": "sim", "dev": "dev"}
 # Sum of the pinned wheels for CPython 3.11 on x86-64 Linux with a CPU build of torch: downloaded, and installed.
-DOWNLOAD_MB = {"demo": 410, "dev": 635}
+DOWNLOAD_MB = {"demo": 410, "dev": 655}
 INSTALLED_GB = {"demo": 1.6, "dev": 2.5}
 # Carries the Panda's model file that tests read; what it depends on (pygame, pynput ...) is not needed for that.
 MODEL_PACKAGE = "gym-hil"

@@ -55,6 +55,23 @@ def shared_dir() -> Path:
 
 
 @pytest.fixture(scope="session")
+def real_photos(shared_data: Path) -> list[np.ndarray]:
+    """First frames of real episodes, up to eight of each data set that can be read."""
+    from simforcing.data.open import open_dataset
+
+    photos = []
+    for root in sorted(shared_data.iterdir()):
+        try:
+            data = open_dataset(str(root))
+        except ValueError:
+            continue
+        photos += [episode.views[0].frames.read(0, 1)[0] for episode in data.episodes[:8]]
+    if not photos:
+        pytest.skip(f"no readable data set in {shared_data}")
+    return photos
+
+
+@pytest.fixture(scope="session")
 def shared_data(shared_dir: Path) -> Path:
     """Real robot data, see shared_dir."""
     path = shared_dir / "data"
