@@ -250,3 +250,8 @@ def test_a_true_simulation_conditions_only_an_episodes_own_commands(
     with pytest.raises(ValueError, match="--sim-source true needs the simulation of these very actions"):
         made(Asked(one=RequestFields(episode=episode.name, actions=episode.action[:4].tolist())), "other")
     shutil.rmtree(tmp_path / "run")
+
+
+def test_a_limit_that_leaves_nothing_is_refused():
+    with pytest.raises(ValueError, match="max_clips is 0; it must be at least 1"):
+        Asked(max_clips=0)
